@@ -1,0 +1,1 @@
+"""Engines behind the seam: real vLLM and the simulated one."""

@@ -1,0 +1,1 @@
+"""Dialects: request bodies into conversations, event streams into wire frames."""

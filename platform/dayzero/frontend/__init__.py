@@ -1,0 +1,1 @@
+"""The frontend seam: conversations in, prompt tokens out; token ids in, events out. Pure."""

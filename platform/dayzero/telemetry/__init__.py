@@ -1,0 +1,1 @@
+"""OpenTelemetry spans and Prometheus metrics, by name and unit."""

@@ -1,0 +1,1 @@
+"""Fakes that ship with the product, for its tests and its users."""

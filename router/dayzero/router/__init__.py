@@ -1,0 +1,1 @@
+"""Where a request goes: pure decisions, no ray and no HTTP."""
