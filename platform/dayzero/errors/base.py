@@ -32,9 +32,12 @@ class DayzeroError(Exception):
         """OpenAI's error body: `{"error": {"message", "type", "param", "code"}}`."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
+    def fields(self) -> dict[str, Any]:
+        """What the constructor takes beside the message; a kind with more of it adds its own."""
+        return {"param": self.param, "code": self.code, "retry_after_s": self.retry_after_s}
+
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = {"param": self.param, "code": self.code, "retry_after_s": self.retry_after_s}
-        return _rebuild, (type(self), self.message, fields)
+        return _rebuild, (type(self), self.message, self.fields())
 
 
 def _rebuild(kind: type[DayzeroError], message: str, fields: dict[str, Any]) -> DayzeroError:

@@ -1,0 +1,301 @@
+"""What a fleet may say: every fault at once, names, sums, nesting; hashes, overrides and the reference page."""
+
+import pathlib
+
+import pytest
+import yaml
+
+from dayzero.config import Fleet, FleetError, FleetInvalidError, load, parse
+from dayzero.config.reference import page
+from dayzero.config.schema import is_record, records, words
+
+LOCAL = pathlib.Path("deployments/local.yaml").read_text()
+
+
+def changed(**at):
+    """The local fleet with values set at `section__list__0__field` paths."""
+    tree = yaml.safe_load(LOCAL)
+    for path, value in at.items():
+        here = tree
+        *steps, last = [int(step) if step.isdigit() else step for step in path.split("__")]
+        for step in steps:
+            here = here.setdefault(step, {}) if isinstance(here, dict) else here[step]
+        here[last] = value
+    return yaml.safe_dump(tree, sort_keys=False)
+
+
+def faults_of(text):
+    with pytest.raises(FleetInvalidError) as caught:
+        parse(text)
+    return {fault.path: fault.message for fault in caught.value.faults}
+
+
+def test_all_faults_of_all_kinds_are_reported_at_once_in_the_order_of_the_file():
+    text = (
+        LOCAL.replace("cloud: local ", "cloud: moon ")
+        .replace("max_num_seqs: 16 ", "max_num_seq: 16 ")
+        .replace("region: us-east\n", "region: us-eest\n")
+        .replace("max_attempts: 3", "max_attempts: three")
+        .replace("  drain_timeout_s: 60", "  drain_timeout_s: 60\n  drain_timeout_s: 61")
+    )
+    with pytest.raises(FleetInvalidError) as caught:
+        parse(text, "my.yaml")
+    lines = text.splitlines()
+    found = [
+        (fault.path, lines[fault.line - 1][fault.column - 1 :].split()[0]) for fault in caught.value.faults
+    ]
+    assert found == [
+        ("infrastructure.regions[0].cloud", "moon"),
+        ("serving.models[0].profiles[0].max_num_seq", "max_num_seq:"),
+        ("serving.pools[0].region", "us-eest"),
+        ("policy.retry.max_attempts", "three"),
+        ("policy.drain_timeout_s", "drain_timeout_s:"),
+    ]
+    assert (
+        str(caught.value)
+        .splitlines()[1]
+        .startswith("my.yaml:32:11: serving.models[0].profiles[0].max_num_seq: ")
+    )
+    assert "did you mean 'max_num_seqs'?" in str(caught.value)
+    assert "did you mean 'us-east'?" in str(caught.value)
+
+
+def test_a_missing_field_is_reported_at_its_parent_with_what_it_should_be():
+    text = LOCAL.replace(
+        "    - name: us-east-smollm2\n      region: us-east\n", "    - name: us-east-smollm2\n"
+    )
+    with pytest.raises(FleetInvalidError) as caught:
+        parse(text)
+    (fault,) = caught.value.faults
+    assert fault.path == "serving.pools[0].region"
+    assert text.splitlines()[fault.line - 1].strip() == "- name: us-east-smollm2"
+    assert "is missing; expected a name" in fault.message
+
+
+def test_missing_sections_are_named():
+    assert set(faults_of("policy: {}")) == {"infrastructure", "serving"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "at", "said"),
+    [
+        (
+            "serving__pools__0__model",
+            "smollm2",
+            "serving.pools[0].model",
+            "is an alias; write 'smollm2-135m-instruct'",
+        ),
+        ("serving__pools__0__model", "llama", "serving.pools[0].model", "no model is called 'llama'"),
+        ("serving__pools__0__profile", "defualt", "serving.pools[0].profile", "did you mean 'default'?"),
+        (
+            "serving__pools__0__max_ongoing_requests",
+            15,
+            "serving.pools[0].max_ongoing_requests",
+            "max_num_seqs (16)",
+        ),
+        (
+            "serving__pools__0__replicas",
+            4,
+            "infrastructure.regions[0].ray.logical_cpus",
+            "ask for 5 CPUs, it has 4",
+        ),
+        (
+            "serving__models__0__max_model_tokens",
+            8193,
+            "serving.models[0].max_model_tokens",
+            "trained for 8192",
+        ),
+        (
+            "serving__models__0__default_max_tokens",
+            8192,
+            "serving.models[0].default_max_tokens",
+            "room for a prompt",
+        ),
+        ("serving__models__0__weights", {"source": "path"}, "serving.models[0].weights.path", "is missing"),
+        (
+            "serving__models__0__weights",
+            {"source": "smollm2", "path": "/x"},
+            "serving.models[0].weights.path",
+            "only with `source: path`",
+        ),
+        (
+            "serving__models__0__weights",
+            {"source": "path", "path": "x"},
+            "serving.models[0].weights.path",
+            "an absolute path",
+        ),
+        (
+            "serving__models__0__profiles__0__match_unit_tokens",
+            24,
+            "serving.models[0].profiles[0].match_unit_tokens",
+            "must divide block_tokens (32)",
+        ),
+        (
+            "serving__models__0__profiles__0__block_tokens",
+            8208,
+            "serving.models[0].profiles[0].block_tokens",
+            "longer than max_model_tokens",
+        ),
+        (
+            "serving__models__0__profiles__0__max_num_batched_tokens",
+            15,
+            "serving.models[0].profiles[0].max_num_batched_tokens",
+            "max_num_seqs (16)",
+        ),
+        (
+            "serving__models__0__profiles__0__kv_cache_bytes",
+            "179 MiB",
+            "serving.models[0].profiles[0].kv_cache_bytes",
+            "needs 188743680 bytes",
+        ),
+        (
+            "serving__models__0__profiles__0__dtype",
+            "float32",
+            "serving.models[0].profiles[0].kv_cache_bytes",
+            "needs 377487360 bytes",
+        ),
+        (
+            "serving__models__0__aliases",
+            ["smollm2", "smollm2"],
+            "serving.models[0].aliases[1]",
+            "a name or alias of a model already",
+        ),
+        (
+            "policy__canary__timeout_s",
+            600,
+            "policy.canary.timeout_s",
+            "less than limits.request_timeout_s (600)",
+        ),
+        (
+            "infrastructure__regions__0__ray__dashboard_port",
+            8000,
+            "infrastructure.regions[0].ray.dashboard_port",
+            "port 8000 is us-east's http.port too",
+        ),
+        ("serving__pools", [], "serving.pools", "a list of one pool or more"),
+        (
+            "serving__models__0__frontend__options",
+            {"a": [1]},
+            "serving.models[0].frontend.options.a",
+            "text, a number",
+        ),
+    ],
+)
+def test_what_cannot_be_together_is_refused_where_it_stands(path, value, at, said):
+    faults = faults_of(changed(**{path: value}))
+    assert said in faults[at]
+
+
+def test_two_regions_on_one_port_are_refused():
+    region = {"name": "eu-west", "ray": {"gcs_port": 6380, "dashboard_port": 8266}}
+    text = changed(infrastructure__regions=[{"name": "us-east"}, region])
+    assert faults_of(text) == {
+        "infrastructure.regions[1].http.port": "port 8000 is us-east's http.port too; local regions share one machine"
+    }
+
+
+def test_a_model_that_no_pool_serves_is_refused():
+    models = [
+        *yaml.safe_load(LOCAL)["serving"]["models"],
+        {"name": "other", "weights": {"source": "smollm2"}},
+    ]
+    models[1]["max_model_tokens"] = 4096
+    assert "no pool serves 'other'" in faults_of(changed(serving__models=models))["serving.models[1].name"]
+
+
+def test_two_of_one_name_are_refused():
+    pools = yaml.safe_load(LOCAL)["serving"]["pools"]
+    pools[0]["replicas"] = 1
+    assert faults_of(changed(serving__pools=pools * 2)) == {
+        "serving.pools[1].name": "'us-east-smollm2' is the name of another pool"
+    }
+
+
+def test_a_hash_names_content_and_nothing_else():
+    fleet = parse(LOCAL)
+    tree = yaml.safe_load(LOCAL)
+    tree["serving"]["pools"][0]["profile"] = "default"
+    tree["serving"]["models"][0]["frontend"]["options"] = {}
+    reordered = parse(yaml.safe_dump(tree, sort_keys=True))
+    assert reordered.hash == fleet.hash
+    assert reordered.serving.hash == fleet.serving.hash
+
+
+def test_the_order_of_options_does_not_change_a_hash():
+    hashes = {
+        parse(changed(serving__models__0__frontend__options=options)).hash
+        for options in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    }
+    assert len(hashes) == 1
+
+
+def test_a_change_of_one_section_leaves_the_other_hashes():
+    before, after = parse(LOCAL), parse(changed(policy__drain_timeout_s=5))
+    assert before.policy.hash != after.policy.hash
+    assert before.hash != after.hash
+    assert before.serving.hash == after.serving.hash
+    assert before.infrastructure.hash == after.infrastructure.hash
+
+
+def test_with_engine_changes_every_pool_and_only_that():
+    before = parse(LOCAL)
+    after = before.with_engine("sim")
+    assert [pool.engine for pool in after.serving.pools] == ["sim"]
+    assert before.serving.pools[0].engine == "vllm"
+    assert after.with_engine("vllm") == before
+
+
+def test_with_engine_refuses_an_engine_that_is_none():
+    with pytest.raises(
+        FleetInvalidError, match="expected vllm or sim, found the text 'smi'; did you mean 'sim'"
+    ):
+        parse(LOCAL).with_engine("smi")
+
+
+def test_with_port_moves_the_gateway_and_is_checked_as_the_file_is():
+    fleet = parse(LOCAL)
+    assert fleet.with_port(9001).region("us-east").http.port == 9001
+    with pytest.raises(FleetInvalidError) as caught:
+        fleet.with_port(70_000)
+    assert [fault.path for fault in caught.value.faults] == ["infrastructure.regions[0].http.port"]
+    with pytest.raises(FleetInvalidError, match="dashboard_port: port 8265"):
+        fleet.with_port(8265)
+    with pytest.raises(FleetError, match="no region is called 'us-eat'; did you mean 'us-east'"):
+        fleet.with_port(9001, "us-eat")
+
+
+def test_with_port_asks_which_region_where_there_are_two():
+    region = {"name": "eu-west", "http": {"port": 8001}, "ray": {"gcs_port": 6380, "dashboard_port": 8266}}
+    fleet = parse(changed(infrastructure__regions=[{"name": "us-east"}, region]))
+    with pytest.raises(FleetError, match="us-east, eu-west"):
+        fleet.with_port(9001)
+    assert fleet.with_port(9001, "eu-west").region("eu-west").http.port == 9001
+
+
+def test_a_fleet_cannot_be_changed():
+    fleet = parse(LOCAL)
+    with pytest.raises(ValueError, match="frozen"):
+        fleet.policy.drain_timeout_s = 1
+
+
+def test_every_field_says_what_it_expects_and_what_it_is():
+    for path, record in records(Fleet):
+        assert record.__doc__
+        for name, field in record.model_fields.items():
+            annotation = record.__annotations__[name]
+            assert field.description or is_record(annotation), (path, name)
+            assert words(annotation)
+
+
+def test_the_reference_page_is_what_the_schema_says():
+    assert pathlib.Path("docs/reference/fleet.md").read_text() == page(), (
+        "run: python -m dayzero.config.reference > docs/reference/fleet.md"
+    )
+
+
+def test_the_local_file_is_found_by_path_and_named_in_faults(tmp_path):
+    path = tmp_path / "f.yaml"
+    path.write_text(LOCAL.replace("cloud: local ", "cloud: moon "))
+    with pytest.raises(FleetInvalidError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}:8:14: infrastructure.regions[0].cloud: ")
