@@ -4,8 +4,10 @@
   and `parent` by the replica's adapter.
 - An attention group lists every block of a stored run; a state group lists only the checkpoints it keeps, so its
   hashes must never be zipped with token chunks: a state's depth is its hash's depth in the attention group.
+- Events tell of residency, not of copies: a hash may be stored again, and its one removal means that it is gone.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import NewType
@@ -29,7 +31,10 @@ class Tier(StrEnum):
 
 
 class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag="stored", omit_defaults=True):
-    """Blocks that are now cached. `token_ids`: a uint32 buffer of the run's tokens (attention groups)."""
+    """Blocks that are now cached. `token_ids`: a uint32 buffer of the run's tokens (attention groups).
+
+    `salt`: the request's, on a run that begins a prompt (`parent` None); runs after it inherit it.
+    """
 
     group: int
     kind: GroupKind
@@ -37,6 +42,7 @@ class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag="stored", omit_
     parent: EngineHash | None
     block_tokens: int
     token_ids: bytes = b""
+    salt: str = ""
     tier: Tier = Tier.GPU
 
 
@@ -61,11 +67,46 @@ class KVEventBatch(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[KVEvent, ...]
 
 
-class KVLedger:
-    """The hashes resident in each cache group, folded from events; what `stats` and status pages show.
+class LastCopies:
+    """An engine's own events, one for each physical copy of a block → the seam's, which tell of residency.
 
-    Duplicates of a hash within a group count once: two physical copies are one residency.
+    An engine may hold several copies of a hash (a prompt that ends on a block is computed anew there), each stored
+    and removed by an event of its own. Here a removal passes on only when the last copy goes.
     """
+
+    def __init__(self) -> None:
+        self._copies: Counter[tuple[int, Tier, EngineHash]] = Counter()
+
+    def pass_on(self, events: Iterable[KVEvent]) -> tuple[KVEvent, ...]:
+        return tuple(kept for event in events if (kept := self._count(event)) is not None)
+
+    def forget(self) -> None:
+        """Events were lost: what is resident is unknown."""
+        self._copies.clear()
+
+    def _count(self, event: KVEvent) -> KVEvent | None:
+        match event:
+            case BlockStored():
+                self._copies.update((event.group, event.tier, value) for value in event.hashes)
+                return event
+            case BlockRemoved():
+                gone = tuple(v for v in event.hashes if self._last_goes((event.group, event.tier, v)))
+                return msgspec.structs.replace(event, hashes=gone) if gone else None
+            case AllBlocksCleared():
+                self.forget()
+                return event
+
+    def _last_goes(self, key: tuple[int, Tier, EngineHash]) -> bool:
+        copies = self._copies[key]
+        if copies > 1:
+            self._copies[key] = copies - 1
+            return False
+        self._copies.pop(key, None)
+        return copies == 1
+
+
+class KVLedger:
+    """The hashes resident in each cache group, folded from events; what `stats` and status pages show."""
 
     def __init__(self) -> None:
         self._groups: dict[int, set[EngineHash]] = {}

@@ -3,7 +3,8 @@
 The guarantees are numbered; `dayzero.engine.conformance` checks each by its number against every engine.
 
 - G1   `generate` yields deltas whose ids, joined, are the whole output, in order, each id once.
-- G2   Exactly one delta has `finish`; it is the last, and carries `usage` (and `times`).
+- G2   Exactly one delta has `finish`; it is the last, and carries `usage` (and `times`). The first delta carries
+       `usage` too, so that an answer which the gateway ends knows what was cached.
 - G3   `usage.prompt_tokens` is the prompt's length; `completion_tokens` counts every id delivered.
 - G4   A generated stop id is delivered as the last id, with finish STOP. At `max_tokens` the finish is LENGTH.
 - G5   The same prompt, temperature 0 and a fixed seed give the same ids on the same engine.
@@ -23,7 +24,7 @@ The guarantees are numbered; `dayzero.engine.conformance` checks each by its num
 - G13  Requests run concurrently; counts in `stats` return to zero when they end.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -93,7 +94,7 @@ class Engine(Protocol):
         """Load the model. Raises EngineStartError; nothing is left running then."""
         ...
 
-    def generate(self, request: EngineRequest) -> AsyncIterator[TokenDelta]: ...
+    def generate(self, request: EngineRequest) -> AsyncGenerator[TokenDelta, None]: ...
 
     async def abort(self, request_id: str) -> None: ...
 
