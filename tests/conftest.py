@@ -1,0 +1,40 @@
+"""Fixtures that several kinds of test share."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from dayzero.frontend import chat_template
+from dayzero.serving.weights import ensure_tokenizer
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_are_heard():
+    """A runner in the background ignores some signals (nohup, `&`), and what it starts would inherit that."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _environment_is_restored():
+    """Libraries set variables for their children (vLLM names its collector so); the next module starts without."""
+    before = dict(os.environ)
+    yield
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def smollm2_folder(tmp_path_factory) -> Path:
+    """SmolLM2's real tokenizer, template and configuration, without its weights."""
+    return ensure_tokenizer(tmp_path_factory.mktemp("models") / "smollm2")
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_folder):
+    """The frontend of the model that a local fleet serves."""
+    return chat_template.load(smollm2_folder)
