@@ -1,0 +1,46 @@
+"""The gateway's errors.
+
+DayzeroError
+├── ClientGoneError       499  the client left; nobody reads this answer, but counters do
+├── BodyTimeoutError      408  the body did not arrive in time
+├── DeadlineError         504  the request took longer than it may
+├── OverloadedError       503  the gateway holds as many requests as it may
+└── InternalError         500  our fault; the log has the cause under the request's id
+"""
+
+from dayzero.errors import DayzeroError
+
+
+class ClientGoneError(DayzeroError):
+    """Raised where the client's leaving is noticed."""
+
+    status = 499
+    default_code = "client_closed_request"
+
+
+class BodyTimeoutError(DayzeroError):
+    """Raised while a body is read: a client that sends a byte a second holds nothing for long."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "request_timeout"
+
+
+class DeadlineError(DayzeroError):
+    """Raised when the request's time is over."""
+
+    status = 504
+    default_code = "timeout"
+
+
+class OverloadedError(DayzeroError):
+    """Raised at admission."""
+
+    status = 503
+    default_code = "engine_overloaded"
+
+
+class InternalError(DayzeroError):
+    """Raised in place of any exception that is not one of ours."""
+
+    default_code = "internal_error"
