@@ -1,1 +1,1 @@
-"""The `dayzero` command."""
+"""The command line: `dayzero up | down | status | version`. Thin: it parses, calls one function, and prints."""

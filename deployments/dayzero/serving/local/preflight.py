@@ -1,0 +1,107 @@
+"""What is checked before anything starts, so that a start fails in its first second or not at all."""
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from dayzero.config import Fleet
+from dayzero.serving.local.errors import PreflightError
+from dayzero.serving.local.folders import RunFolder
+from dayzero.serving.local.ports import require_http_port
+
+MB = 1_000_000
+# Measured resident sizes, rounded up: Ray's own processes, a gateway, a replica without its cache.
+_RAY_MB = 1_200
+_GATEWAY_MB = 350
+_REPLICA_MB = {"vllm": 1_500, "sim": 350}
+_MODEL_FILES_MB = {"vllm": 300, "sim": 10}
+_LOGS_MB = 200
+_SHELL_WORDS = re.compile(r"[\s|&;()<>$`\\\"'*?\[{]")
+
+
+def check(fleet: Fleet, region: str, run: RunFolder, variables: Mapping[str, str] = os.environ) -> None:
+    """Raises PreflightError with the first thing that this machine lacks."""
+    http = fleet.region(region).http
+    engines = {pool.engine for pool in fleet.pools(region)}
+    if not engines:
+        raise PreflightError(f"The fleet has no pool in the region '{region}', so it would serve nothing.")
+    require_python_path(sys.executable)
+    if "vllm" in engines:
+        require_engine()
+    require_disk(
+        {run.path: _LOGS_MB + max(_MODEL_FILES_MB[engine] for engine in engines), run.short().path: _LOGS_MB}
+    )
+    if variables.get("DAYZERO_IGNORE_MEMORY") != "1":
+        require_memory(needed_memory_mb(fleet, region), available_memory_mb())
+    require_http_port(http.port, http.host)
+
+
+def require_python_path(executable: str) -> None:
+    """Ray writes the path of its Python into a line for bash, unquoted: for its workers and its client server."""
+    if _SHELL_WORDS.search(executable):
+        raise PreflightError(
+            f"Ray cannot start from {executable}: the path has a space, or another character that a shell takes "
+            "apart. Move the checkout to a path without one, then `make up` again."
+        )
+
+
+def require_engine() -> None:
+    missing = [name for name in ("vllm", "torch") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PreflightError(
+            f"The real engine is not installed ({', '.join(missing)} missing). In a checkout `make up` installs and "
+            "starts it; `--engine sim` serves simulated answers without it."
+        )
+
+
+def require_disk(needs_mb: Mapping[Path, int]) -> None:
+    for place, need_mb in needs_mb.items():
+        folder = place
+        while not folder.exists():
+            folder = folder.parent
+        free_mb = shutil.disk_usage(folder).free // MB
+        if free_mb < need_mb:
+            raise PreflightError(
+                f"The disk of {place} has {free_mb:,} MB left; a start needs {need_mb:,} MB there. Free some space, or "
+                "name a folder elsewhere: DAYZERO_RUN for keys, logs and model files, TMPDIR for Ray's own."
+            )
+
+
+def needed_memory_mb(fleet: Fleet, region: str) -> int:
+    """Memory that a region takes when every replica is up, before requests."""
+    need = _RAY_MB + fleet.region(region).ray.object_store_bytes // MB
+    need += fleet.serving.gateway.replicas * _GATEWAY_MB
+    for pool in fleet.pools(region):
+        cache_mb = fleet.profile(pool).kv_cache_bytes // MB if pool.engine == "vllm" else 0
+        need += pool.replicas * (_REPLICA_MB[pool.engine] + cache_mb)
+    return need
+
+
+def available_memory_mb() -> int:
+    """What this machine, or the container it is in, can still give."""
+    available = psutil.virtual_memory().available
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = (
+            (group / "memory.max").read_text().strip(),
+            (group / "memory.current").read_text().strip(),
+        )
+        if limit != "max":
+            available = min(available, int(limit) - int(used))
+    except (OSError, ValueError):
+        pass
+    return available // MB
+
+
+def require_memory(need_mb: int, available_mb: int) -> None:
+    if available_mb < need_mb:
+        raise PreflightError(
+            f"This region needs about {need_mb:,} MB of memory and {available_mb:,} MB are available. Close something, "
+            "lower `replicas` in the fleet file, or use `--engine sim`. To try all the same: DAYZERO_IGNORE_MEMORY=1."
+        )
