@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/overhead.py`: what is compared, how it is asked, what is counted."""

@@ -1,0 +1,215 @@
+"""A region as `dayzero up` starts it, and what a test may know of it: its clients, its status, its processes."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import psutil
+
+from dayzero.serving.local import keys, ledger
+from dayzero.serving.local.folders import RunFolder
+from dayzero.serving.local.probe import get
+from dayzero.serving.local.serve_view import ServeView
+from dayzero.serving.local.state import RunState
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [str(ROOT / name) for name in ("platform", "router", "deployments")]
+MODEL, ALIAS, POOL = "smollm2-135m-instruct", "smollm2", "us-east-smollm2"
+_UP_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Region:
+    """A running region. `up_s`: how long `dayzero up` took."""
+
+    run: RunFolder
+    url: str
+    dashboard_url: str
+    environment: dict[str, str]
+    up_s: float
+
+    @property
+    def key(self) -> str:
+        return self.run.client_key.read_text().strip()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.key}"}
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.key, **({"max_retries": 0} | options))
+
+    def async_client(self, **options: Any) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(
+            base_url=f"{self.url}/v1", api_key=self.key, **({"max_retries": 0} | options)
+        )
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return command(self.environment, *words)
+
+    def post(self, content: bytes | str, **headers: str) -> httpx.Response:
+        """A chat completion whose body is just these bytes."""
+        return httpx.post(
+            f"{self.url}/v1/chat/completions",
+            content=content,
+            headers={**self.headers, "content-type": "application/json", **headers},
+            timeout=120,
+        )
+
+    # What it says of itself
+
+    def status(self) -> dict[str, Any]:
+        answer = get(
+            f"{self.url}/internal/v1/status", bearer=keys.operator_key(self.run), timeout_s=30
+        ).json()
+        assert isinstance(answer, dict), "the gateway gives no status"
+        return answer
+
+    def replicas(self) -> dict[str, dict[str, Any]]:
+        """The model's replicas by name."""
+        (model,) = self.status()["models"]
+        return {row["replica"]: row for row in model["replicas"]}
+
+    def serve_view(self) -> ServeView:
+        return ServeView.parse(
+            get(
+                f"{self.dashboard_url}/api/serve/applications/",
+                bearer=keys.ray_token(self.run),
+                timeout_s=30,
+            ).json()
+        )
+
+    def wait_until_idle(self, timeout_s: float) -> float:
+        """Until nothing is counted anywhere: not in the gateway, not at a replica. The seconds it took.
+
+        Replicas report some times a second; only what they said after this was called counts.
+        """
+        began_s = time.monotonic()
+
+        def idle() -> bool:
+            since_s = time.monotonic() - began_s
+            status = self.status()
+            rows = status["models"][0]["replicas"]
+            busy = [row[name] for row in rows for name in ("in_flight", "running", "waiting")]
+            new = all(row["report_age_s"] + 0.05 < since_s for row in rows)
+            return new and status["gateway"]["in_flight"] == 0 and not any(busy)
+
+        wait_until(idle, timeout_s, self.status)
+        return time.monotonic() - began_s
+
+    def wait_for_replicas(
+        self, count: int, timeout_s: float, without: frozenset[str] = frozenset()
+    ) -> dict[str, dict[str, Any]]:
+        """Until so many are well, none of an incarnation in `without` among them."""
+        found: dict[str, dict[str, Any]] = {}
+
+        def well() -> bool:
+            found.clear()
+            found.update(
+                {
+                    name: row
+                    for name, row in self.replicas().items()
+                    if row["health"] == "ok" and row["incarnation"] not in without
+                }
+            )
+            return len(found) == count
+
+        wait_until(well, timeout_s, self.status)
+        return dict(found)
+
+    # Its processes
+
+    def replica_process(self, name: str) -> psutil.Process:
+        (pid,) = [replica.pid for replica in self.serve_view().replicas if replica.replica == name]
+        assert pid is not None
+        return psutil.Process(pid)
+
+    def engine_core(self, name: str) -> psutil.Process:
+        """vLLM's own process under a replica."""
+        children = self.replica_process(name).children(recursive=True)
+        (core,) = [child for child in children if "EngineCore" in " ".join(child.cmdline())]
+        return core
+
+
+def command(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """`dayzero WORDS`, from the source tree."""
+    program = [sys.executable, "-m", "dayzero.cli.main", *words]
+    return subprocess.run(
+        program,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=_UP_TIMEOUT_S,
+    )
+
+
+@contextlib.contextmanager
+def region(engine: str, *, variables: dict[str, str] | None = None):
+    """Up at the beginning, down at the end; the end asserts that no process of it is left."""
+    folder = Path(tempfile.mkdtemp(prefix="dz-"))
+    run = RunFolder(folder / "run")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    environment |= {"DAYZERO_RUN": str(run.path), "PYTHONPATH": os.pathsep.join(SOURCES), **(variables or {})}
+    try:
+        began_s = time.monotonic()
+        up = command(environment, "up", "--engine", engine, "--port", str(free_port()), "--json")
+        assert up.returncode == 0, up.stderr
+        state = RunState.read(run.state)
+        assert state is not None
+        assert json.loads(up.stdout)["base_url"] == f"{state.base_url}/v1"
+        yield Region(run, state.base_url, state.dashboard_url, environment, time.monotonic() - began_s)
+        down = command(environment, "down")
+        assert down.returncode == 0, down.stderr
+        assert ledger.find(run.mark) == []
+        shutil.rmtree(folder)
+        shutil.rmtree(run.short().path, ignore_errors=True)
+    finally:
+        thaw(run)
+        ledger.end(run.mark)
+
+
+def thaw(run: RunFolder) -> None:
+    """A process that a failed test left stopped."""
+    for process in ledger.find(run.mark):
+        process.send(signal.SIGCONT)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(
+    true: Callable[[], object], timeout_s: float, explain: Callable[[], object] = lambda: ""
+) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {explain()}"
+        time.sleep(0.02)
+
+
+def ask(content: str, **more: Any) -> dict[str, Any]:
+    """The arguments of a chat completion with one message."""
+    return {"model": MODEL, "messages": [{"role": "user", "content": content}], **more}
+
+
+def frames(text: str) -> list[str]:
+    """The data of a stream's events, comments left out."""
+    events = [event for event in text.split("\n\n") if event.startswith("data: ")]
+    return [event.removeprefix("data: ") for event in events]
