@@ -56,12 +56,14 @@ class Handle:
 
 
 class Dispatched:
-    def __init__(self, assign):
+    def __init__(self, assign, lost=lambda _: False):
         self.book = InFlight()
         self.handle = Handle(assign)
         self.deltas = []
         held = self.book.reserve("a", 2, 0.0)
-        self.task = asyncio.create_task(self._read(ServeDispatch(self.handle, REQUEST, Ticket(("a",)), held)))
+        self.task = asyncio.create_task(
+            self._read(ServeDispatch(self.handle, REQUEST, Ticket(("a",)), held, lost))
+        )
 
     async def _read(self, dispatch):
         self.deltas += [delta async for delta in dispatch.deltas()]
@@ -135,4 +137,18 @@ async def test_a_replica_that_vanished_is_a_dead_engine():
     dispatched = Dispatched(assign)
     with pytest.raises(EngineDeadError):
         await dispatched.task
+    assert dispatched.book.total == 0
+
+
+async def test_a_replica_that_went_silent_is_a_dead_engine_and_its_call_is_given_up():
+    result = Result(encode_delta(TokenDelta(token_ids=(5,))))
+
+    async def assign():
+        return result
+
+    dispatched = Dispatched(assign, lost=lambda replica: replica == "a")
+    async with asyncio.timeout(10):
+        with pytest.raises(EngineDeadError, match="silent"):
+            await dispatched.task
+    assert result.cancelled == 1
     assert dispatched.book.total == 0

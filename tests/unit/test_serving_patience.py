@@ -56,3 +56,12 @@ async def test_a_readers_own_cancellation_passes_through():
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
+
+
+async def test_closed_early_it_looks_no_more():
+    looks = []
+    items = patient(numbers(5), lambda: bool(looks.append(1)), every_s=0.01)
+    assert await anext(items) == 0
+    await items.aclose()
+    await asyncio.sleep(0.05)
+    assert looks == []

@@ -8,6 +8,7 @@
 
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from ray.exceptions import RayError
@@ -55,12 +56,13 @@ class ServeDispatch:
                 response = self._handle.generate.remote(self._ticket, self._request.encode())
             ended = False
             try:
-                async for frame in patient(response, lambda: self._lost(self.replica)):
-                    delta = decode(frame)
-                    if delta.token_ids:
-                        self._held.first_token()
-                    ended = delta.finish is not None
-                    yield delta
+                async with aclosing(patient(response, lambda: self._lost(self.replica))) as frames:
+                    async for frame in frames:
+                        delta = decode(frame)
+                        if delta.token_ids:
+                            self._held.first_token()
+                        ended = delta.finish is not None
+                        yield delta
                 ended = True
             except LostError:
                 raise EngineDeadError("The replica that had this request went silent.") from None
