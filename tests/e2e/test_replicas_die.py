@@ -159,18 +159,20 @@ def test_an_engine_that_is_killed_ends_its_streams_with_one_error_and_gives_up_w
     before = real.wait_for_replicas(2, REPLACED_WITHIN_S)
     streams = {f"reader-{uuid.uuid4()}": pool for _ in range(2)}
     steady = SteadyClient()
+    reading = {}
+    for (
+        name
+    ) in streams:  # one at each replica: the second goes where the first is not, while nobody else asks
+        reading[name] = pool.submit(read_a_long_answer, real, name)
+        wait_until(
+            lambda: (
+                sum(row["in_flight"] > 0 and row["running"] > 0 for row in real.replicas().values())
+                >= len(reading)
+            ),
+            60,
+            real.status,
+        )
     with steady.asking(real):
-        reading = {}
-        for name in streams:  # one at each replica: the second goes where the first is not
-            reading[name] = pool.submit(read_a_long_answer, real, name)
-            wait_until(
-                lambda: (
-                    sum(row["in_flight"] > 0 and row["running"] > 0 for row in real.replicas().values())
-                    >= len(reading)
-                ),
-                60,
-                real.status,
-            )
         patient = f"patient-{uuid.uuid4()}"
         answering = pool.submit(ask_with_a_long_prompt, real, patient, stream=False)
         victim = prefilling(real)
