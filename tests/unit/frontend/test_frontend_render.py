@@ -159,6 +159,19 @@ def test_any_benign_text_has_the_ids_of_hugging_face(frontends, folders, name, t
     assert ids_of(frontend.render(said(*turns))) == expected
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "space", ["\x1c", "\x1f", "\x85", "\xa0", "\u200b", "\u2003", "\u3000", " \x1f ", "\u180e"]
+)
+def test_white_space_beside_a_control_token_is_what_hugging_face_takes_it_for(
+    frontends, folders, name, space
+):
+    texts = [space, f"{space}a", f"a{space}"]
+    turns = [(("user", "assistant")[i % 2], text) for i, text in enumerate(texts)]
+    _, expected = hugging_face(folders[name], [{"role": role, "content": text} for role, text in turns])
+    assert ids_of(frontends[name].render(said(*turns))) == expected
+
+
 def fragments(name):
     """Whole spellings, their parts, and a little of everything else."""
     model = BY_NAME[name]

@@ -11,6 +11,7 @@ The argument, and what a template may do to the strings, is in docs/adr/0002-use
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +20,12 @@ from typing import Any
 from dayzero.frontend.chat_template.user_text import UserText
 
 PRIVATE_USE = range(0xE000, 0xF900)
-_WORD = re.compile(r"\w")
+# The tokenizers' own classes (Rust's regex, by Unicode's properties); Python's take in U+001C to U+001F as white space.
+_SPACES = frozenset("\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | frozenset(
+    chr(c) for c in range(0x2000, 0x200B)
+)
+_WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "Pc"})
+_JOINERS = frozenset("\u200c\u200d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +109,24 @@ class Spellings:
             start, end = match.span()
             if control.single_word and not _stands_alone(rendered, start, end):
                 continue
-            while control.lstrip and start > done and rendered[start - 1].isspace():
-                start -= 1
-            while control.rstrip and rendered[end : end + 1].isspace():
-                end += 1
+            if control.lstrip:
+                start = self._past_spaces(rendered, range(start - 1, done - 1, -1), start)
+            if control.rstrip:
+                end = self._past_spaces(rendered, range(end, len(rendered)), end - 1) + 1
             yield from self._text(rendered[done:start], at_start=done == 0)
             yield Piece(control.content, control.id)
             done = end
         yield from self._text(rendered[done:], at_start=done == 0)
+
+    def _past_spaces(self, rendered: str, places: range, before: int) -> int:
+        """The last of `places` up to which all is white space, marks in it aside; `before` where there is none."""
+        last = before
+        for place in places:
+            if rendered[place] in _SPACES:
+                last = place
+            elif rendered[place] not in (self._before, self._after):
+                break
+        return last
 
     def _text(self, marked: str, *, at_start: bool) -> Iterator[Piece]:
         text = self.unmarked(marked)
@@ -122,7 +138,12 @@ class Spellings:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    return not _WORD.match(text[max(0, start - 1) : start]) and not _WORD.match(text[end : end + 1])
+    return not _is_word(text[max(0, start - 1) : start]) and not _is_word(text[end : end + 1])
+
+
+def _is_word(character: str) -> bool:
+    """Of one character, or of none at an end of the text."""
+    return bool(character) and (unicodedata.category(character) in _WORD_CATEGORIES or character in _JOINERS)
 
 
 def _in_any_case(characters: Iterable[str]) -> list[str]:
