@@ -45,6 +45,16 @@ class Book(RuleBasedStateMachine):
                 if entry[0] is reservation:
                     entry[2] = 0
 
+    @rule(data=st.data(), replica=st.sampled_from([A, B]), step_s=st.floats(0, 5))
+    def move(self, data, replica, step_s):
+        if self.ever:
+            self.now_s += step_s
+            reservation = data.draw(st.sampled_from(self.ever))
+            reservation.move(replica, self.now_s)
+            for entry in self.model:
+                if entry[0] is reservation and entry[1] != replica:
+                    entry[1], entry[3] = replica, self.now_s
+
     @rule(report_s=st.none() | st.floats(0, 20))
     def unreported(self, report_s):
         for replica in (A, B):

@@ -11,6 +11,8 @@ from typing import Self
 
 from dayzero.router.load import OwnLoad, ReplicaId
 
+NOTHING = OwnLoad()
+
 
 class Reservation:
     """One request at one replica, from before it is sent until it ends. Use it in a `with`, or release it."""
@@ -35,6 +37,14 @@ class Reservation:
     def first_token(self) -> None:
         """The prompt is prefilled. May be called more than once."""
         self._prefill_tokens = 0
+
+    def move(self, replica: ReplicaId, now_s: float) -> None:
+        """It turned out to be at another replica: it counts there, as if reserved now."""
+        if self._book is None or replica == self.replica:
+            return
+        self._book._forget(self)  # noqa: SLF001 the two are one
+        self.replica, self.at_s = replica, now_s
+        self._book._count(self)  # noqa: SLF001
 
     def release(self) -> None:
         """The request is no longer there. May be called more than once."""
@@ -63,18 +73,23 @@ class InFlight:
         if prefill_tokens < 0:
             raise ValueError(f"prefill_tokens must be 0 or more, not {prefill_tokens}")
         reservation = Reservation(self, replica, prefill_tokens, now_s)
-        self._open.setdefault(replica, {})[id(reservation)] = reservation
+        self._count(reservation)
         return reservation
 
     def own(self, replica: ReplicaId) -> OwnLoad:
         """All that is there."""
-        reservations = self._open.get(replica, {})
-        return OwnLoad(len(reservations), sum(r.prefill_tokens for r in reservations.values()))
+        reservations = self._open.get(replica)
+        if reservations is None:
+            return NOTHING
+        return OwnLoad(len(reservations), sum([r.prefill_tokens for r in reservations.values()]))
 
     def unreported(self, replica: ReplicaId, report_s: float | None) -> OwnLoad:
         """What was reserved after the replica's report at `report_s`; all of it where there is no report."""
+        reservations = self._open.get(replica)
+        if reservations is None:
+            return NOTHING
         requests = tokens = 0
-        for reservation in reversed(self._open.get(replica, {}).values()):
+        for reservation in reversed(reservations.values()):
             if report_s is not None and reservation.at_s <= report_s:
                 break
             requests += 1
@@ -98,6 +113,9 @@ class InFlight:
             for reservation in reservations.values():
                 assert reservation.replica == replica, "a reservation under another replica"
                 assert not reservation.released, "a released reservation is still counted"
+
+    def _count(self, reservation: Reservation) -> None:
+        self._open.setdefault(reservation.replica, {})[id(reservation)] = reservation
 
     def _forget(self, reservation: Reservation) -> None:
         reservations = self._open[reservation.replica]

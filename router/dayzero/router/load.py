@@ -1,7 +1,10 @@
 """Load: what is known of each replica, and the seconds to a first token predicted from it.
 
-- Everything is in one unit, seconds: work of a 500,000-token prompt weighs what it costs, not 1.
+- Everything is in one unit, seconds: work of a 500,000-token prompt weighs what it costs, not 1, and what a cache
+  gives weighs the seconds it saves, no more: a hot prefix spreads once its holder's queue costs more than
+  computing it elsewhere.
 - A replica's own report is believed while it is fresh, and what this gateway sent since is added to it.
+- What a decision makes anew for each candidate are msgspec structs: they cost a tenth of frozen dataclasses.
 - A missing or stale report is missing, not zero: such a replica is assumed to carry what the others carry on
   average, and at least what this gateway itself has there.
 """
@@ -9,6 +12,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NewType
+
+import msgspec
 
 ReplicaId = NewType("ReplicaId", str)
 
@@ -26,9 +31,8 @@ class CostModel:
     slot_s: float = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a replica said of itself. `backlog_tokens`: prompt tokens it has yet to prefill.
+class Report(msgspec.Struct, frozen=True):
+    """What a replica said of itself. `backlog_tokens`: uncached prompt tokens it has yet to prefill.
 
     `at_s` is on this gateway's clock: when the report came in, less the age it gave itself.
     """
@@ -39,20 +43,20 @@ class Report:
     at_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class OwnLoad:
-    """What this gateway has at a replica: requests, and prompt tokens without a first token yet."""
+class OwnLoad(msgspec.Struct, frozen=True):
+    """What this gateway has at a replica: requests, and uncached prompt tokens without a first token yet."""
 
     requests: int = 0
     prefill_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """One replica as this gateway sees it.
 
     `unreported`: the part of `own` that the report cannot hold yet, because it was sent after it.
     `slots`: requests that run at once; more wait. `max_requests`: what it accepts, waiting ones included.
+    `reusable_tokens`: how much of the request's prompt it has cached; None where nobody knows, which counts as 0.
+    `cost`: its own coefficients; None: those of the view.
     """
 
     replica: ReplicaId
@@ -63,10 +67,11 @@ class Candidate:
     report: Report | None = None
     own: OwnLoad = OwnLoad()
     unreported: OwnLoad = OwnLoad()
+    reusable_tokens: int | None = None
+    cost: CostModel | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(msgspec.Struct, frozen=True):
     """Predicted seconds to the first token at a replica, in parts."""
 
     replica: ReplicaId
@@ -78,15 +83,18 @@ class Score:
     decode_s: float
     """Sharing steps with what decodes."""
     prefill_s: float
-    """The request's own."""
+    """The request's own, of what is not cached."""
+    reusable_tokens: int | None = None
+    """Of the prompt; None: not known."""
+    cost: CostModel = CostModel()
+    """The coefficients it was made with."""
 
     @property
     def total_s(self) -> float:
         return self.fixed_s + self.queue_s + self.slot_s + self.decode_s + self.prefill_s
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """What is believed to be at a replica now."""
 
     requests: float
@@ -115,6 +123,8 @@ def loads(candidates: Iterable[Candidate], now_s: float, report_max_age_s: float
             ),
             known=True,
         )
+    if not unknown:
+        return known
     mean_requests = sum(load.requests for load in known.values()) / max(len(known), 1)
     mean_tokens = sum(load.backlog_tokens for load in known.values()) / max(len(known), 1)
     assumed = {
@@ -129,14 +139,21 @@ def loads(candidates: Iterable[Candidate], now_s: float, report_max_age_s: float
 
 
 def score(candidate: Candidate, load: Load, prompt_tokens: int, cost: CostModel) -> Score:
-    """Predicted seconds to the first token of a prompt that arrives now."""
-    running = min(load.requests, candidate.slots)
-    beyond = max(load.requests + 1 - candidate.slots, 0.0)
+    """Predicted seconds to the first token of a prompt that arrives now. `cost`: where the candidate has none."""
+    cost = candidate.cost or cost
+    requests, slots = load.requests, candidate.slots
+    running = min(slots, requests)
+    beyond = requests + 1 - slots if requests + 1 > slots else 0.0
+    reusable = candidate.reusable_tokens
+    if reusable is not None:
+        reusable = min(max(reusable, 0), prompt_tokens)
     return Score(
         replica=candidate.replica,
         fixed_s=cost.fixed_s,
         queue_s=load.backlog_tokens * cost.prefill_s_per_token,
         slot_s=beyond * cost.slot_s,
         decode_s=running * cost.decode_s_per_running,
-        prefill_s=prompt_tokens * cost.prefill_s_per_token,
+        prefill_s=(prompt_tokens - (reusable or 0)) * cost.prefill_s_per_token,
+        reusable_tokens=reusable,
+        cost=cost,
     )

@@ -3,10 +3,14 @@
 - Pure and deterministic: the same request, view and time give the same placement, in any process and whatever the
   order of the candidates.
 - Never names a replica that is unhealthy, draining, full or already tried for this request.
-- Replicas that are equal within `TIE_S` are ordered by a hash of (request, replica): no randomness, and yet equal
-  replicas share the load, and several gateways do not all pick the same one.
+- Replicas that are equal within `TIE_S` are ordered by a hash of (session, replica), the request standing for its
+  session where it names none: no randomness, and yet equal replicas share the load, a session stays where it was
+  while nothing else decides, and several gateways do not all pick the same one.
+- More cached tokens never rank a replica worse, nor does more load rank it better.
 """
 
+import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,6 +19,7 @@ import xxhash
 
 from dayzero.router.errors import NoReplicaError
 from dayzero.router.load import Candidate, CostModel, Load, ReplicaId, Score, loads, score
+from dayzero.router.regions import RegionChoice
 
 TIE_S = 0.001
 """Predictions closer than this do not differ: no coefficient is known better."""
@@ -25,11 +30,12 @@ _RETRY_AFTER_FULL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
-    """`excluded`: replicas that already failed this request."""
+    """`excluded`: replicas that already failed this request. `affinity`: what its session is called, if anything."""
 
     request_id: str
     prompt_tokens: int
     excluded: frozenset[ReplicaId] = frozenset()
+    affinity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +55,22 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`scores`: best first, one for each replica that may be tried. `reason`: one sentence for people."""
+    """`scores`: best first, one for each replica that may be tried. `reason`: one sentence for people.
+
+    `choice`: of the region, where there are several; a peer's placement has no scores, they are made there.
+    `predicted_s`: to the first token, round trip included; None where nobody predicted any.
+    """
 
     scores: tuple[Score, ...]
     skipped: tuple[Skipped, ...]
     reason: str
+    choice: RegionChoice | None = None
+    predicted_s: float | None = None
+
+    @property
+    def predicted_cached_tokens(self) -> int | None:
+        """Of the prompt, at the first choice; None where nobody knows."""
+        return self.scores[0].reusable_tokens if self.scores else None
 
     @property
     def order(self) -> tuple[ReplicaId, ...]:
@@ -79,8 +96,16 @@ def place(request: PlaceRequest, view: View, now_s: float) -> Placement:
     if not able:
         raise _no_replica(skipped)
     scored = [score(c, load_of[c.replica], request.prompt_tokens, view.cost) for c in able]
-    ordered = tuple(sorted(scored, key=lambda s: _sort_key(s, request.request_id)))
-    return Placement(ordered, tuple(skipped), _reason(ordered, load_of[ordered[0].replica], len(skipped)))
+    groups = _ties(scored, request.affinity or request.request_id)
+    ordered = tuple(itertools.chain.from_iterable(groups))
+    return Placement(
+        scores=ordered,
+        skipped=tuple(skipped),
+        reason=_reason(
+            request, ordered, load_of[ordered[0].replica], tied=len(groups[0]), passed=len(skipped)
+        ),
+        predicted_s=ordered[0].total_s,
+    )
 
 
 def _why_not(candidate: Candidate, request: PlaceRequest, load: Load) -> str | None:
@@ -97,30 +122,60 @@ def _why_not(candidate: Candidate, request: PlaceRequest, load: Load) -> str | N
     return None
 
 
-def _sort_key(scored: Score, request_id: str) -> tuple[int, int, ReplicaId]:
-    return round(scored.total_s / TIE_S), _spread(request_id, scored.replica), scored.replica
+def _ties(scored: Iterable[Score], session: str) -> list[list[Score]]:
+    """Best first, in groups: a group is within TIE_S of its best, and ordered by hash."""
+    groups: list[list[Score]] = []
+    best_s = -math.inf
+    for total_s, _, one in sorted((one.total_s, one.replica, one) for one in scored):
+        if total_s - best_s <= TIE_S:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+            best_s = total_s
+    seed = xxhash.xxh3_64_intdigest(session.encode("utf-8", "surrogatepass"))
+
+    def spread(one: Score) -> tuple[int, ReplicaId]:
+        return xxhash.xxh3_64_intdigest(one.replica.encode("utf-8", "surrogatepass"), seed), one.replica
+
+    return [sorted(group, key=spread) if len(group) > 1 else group for group in groups]
 
 
-def _spread(request_id: str, replica: ReplicaId) -> int:
-    text = f"{len(request_id)}:{request_id}{replica}"
-    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
-
-
-def _reason(ordered: tuple[Score, ...], load: Load, skipped: int) -> str:
+def _reason(request: PlaceRequest, ordered: tuple[Score, ...], load: Load, *, tied: int, passed: int) -> str:
     best = ordered[0]
     parts = [f"{best.replica}: first token in {best.total_s:.3f} s"]
+    if best.reusable_tokens:
+        parts.append(f"{best.reusable_tokens} of {request.prompt_tokens} tokens cached")
     parts.append(f"{load.requests:.0f} requests and {load.backlog_tokens:.0f} tokens ahead")
     if not load.known:
         parts.append("assumed, its report is missing or old")
     if len(ordered) == 1:
         parts.append("the only one")
-    elif round(best.total_s / TIE_S) == round(ordered[1].total_s / TIE_S):
-        parts.append(f"as good as {ordered[1].replica}")
+    elif tied > 1:
+        chosen_by = "session" if request.affinity else "request"
+        parts.append(f"as good as {ordered[1].replica}, chosen by the {chosen_by}'s hash")
     else:
-        parts.append(f"{ordered[1].total_s - best.total_s:.3f} s before {ordered[1].replica}")
-    if skipped:
-        parts.append(f"{skipped} passed over")
+        gap_s = ordered[1].total_s - best.total_s
+        parts.append(f"{gap_s:.3f} s before {ordered[1].replica} by {_advantage(best, ordered[1])}")
+    if passed:
+        parts.append(f"{passed} passed over")
     return "; ".join(parts)
+
+
+def _advantage(best: Score, other: Score) -> str:
+    """What most of the lead over another comes from."""
+    gains_s = {
+        "a shorter queue": _queue_s(other) - _queue_s(best),
+        "its cache": other.prefill_s - best.prefill_s,
+        "its speed": other.fixed_s - best.fixed_s,
+    }
+    said = max(gains_s, key=lambda what: gains_s[what])
+    if said == "its cache" and (best.reusable_tokens or 0) <= (other.reusable_tokens or 0):
+        return "its speed"  # it computes faster
+    return said
+
+
+def _queue_s(scored: Score) -> float:
+    return scored.queue_s + scored.slot_s + scored.decode_s
 
 
 def _no_replica(skipped: Iterable[Skipped]) -> NoReplicaError:
