@@ -17,6 +17,7 @@ from dayzero.engine.kv_events import BlockRemoved, BlockStored, GroupKind, KVLed
 from dayzero.engine.simulated_scheduler import BatchLimits, ScheduledRequest, Scheduler
 from dayzero.engine.types import pack_ids
 from tests.engine.recipes import SCENARIOS, Recipe, expand
+from tests.engine.talks import Turn
 
 RECORDINGS = Path(__file__).parent / "recordings"
 NAMES = [scenario.name for scenario in SCENARIOS]
@@ -47,6 +48,7 @@ class Replay:
         self.scheduler = Scheduler(self.manager, limits)
         self.copies = LastCopies()
         self.ledger = KVLedger()
+        self.told = ()
         self.preemptions = 0
         self._names = {}
         self._prompts, self._outputs = [], []
@@ -58,8 +60,9 @@ class Replay:
             recipe = Recipe.from_json(request["recipe"])
             prompt = expand(recipe, self._prompts, self._outputs)
             self._prompts.append(prompt)
-            sequence = self.manager.sequence(pack_ids(prompt), salt=recipe.salt)
-            job = ScheduledRequest(str(len(self._prompts)), sequence)
+            name = str(len(self._prompts))
+            sequence = self.manager.sequence(pack_ids(prompt), salt=recipe.salt, request_id=name)
+            job = ScheduledRequest(name, sequence)
             self.scheduler.add(job)
             left[job] = list(reversed(request["output"]))
         self._outputs += [request["output"] for request in requests]
@@ -72,8 +75,17 @@ class Replay:
                     if not left[job]:
                         self.scheduler.remove(job)
         events = self.manager.take_events()
-        self.ledger.apply(self.copies.pass_on(events))
+        self.told = self.copies.pass_on(events)
+        self.ledger.apply(self.told)
         return [job.cached_tokens for job in left], [self._normal(event) for event in events]
+
+    def turns(self, requests):
+        """The names and turns of requests that will be run together next."""
+        recipes = [Recipe.from_json(request["recipe"]) for request in requests]
+        return {
+            str(number): Turn(expand(recipe, self._prompts, self._outputs), recipe.salt, 1)
+            for number, recipe in enumerate(recipes, len(self._prompts) + 1)
+        }
 
     def _normal(self, event):
         if isinstance(event, BlockRemoved):

@@ -17,9 +17,9 @@ from dayzero.engine.kv_events import (
     BlockStored,
     GroupKind,
     KVLedger,
-    Tier,
 )
 from dayzero.engine.types import unpack_ids
+from dayzero.router.changes import Tier
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("zmq") is None, reason="pyzmq comes with the engine lock"
@@ -83,6 +83,13 @@ def test_a_lora_name_is_no_salt():
     assert event.salt == "salt"
     (event,) = translated(stored(1, lora_name="adapter", extra_keys=[["adapter"]]))
     assert event.salt == ""
+
+
+def test_a_run_says_whose_it_is_and_whether_more_than_tokens_counts():
+    (event,) = translated(stored(1, session_id="request-1", lora_name="adapter", extra_keys=[["adapter"]]))
+    assert (event.request_id, event.lora, event.more_than_tokens) == ("request-1", "adapter", False)
+    (event,) = translated(stored(1, 2, extra_keys=[["salt"], [["picture", 3]]]))
+    assert (event.request_id, event.salt, event.more_than_tokens) == ("", "salt", True)
 
 
 def test_hashes_given_as_bytes_are_cut_to_their_low_64_bits():

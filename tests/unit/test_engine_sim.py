@@ -196,3 +196,41 @@ async def test_the_info_is_what_runs(engine):
     info = engine.info
     assert (info.engine, info.match_unit_tokens, info.max_model_tokens) == ("sim", 16, 8192)
     assert [(group.kind, group.block_tokens) for group in info.cache_groups] == [(GroupKind.ATTENTION, 16)]
+
+
+async def test_the_backlog_is_what_is_left_to_compute():
+    profile = changed("instant", limits={"sequences": 1, "batched_tokens": 2048}, step=StepModel(base_s=0.05))
+    engine = SimulatedEngine(profile, VOICE)
+    await engine.start()
+    try:
+        seen = set()
+        cold = asyncio.ensure_future(drain(engine.generate(request("cold", prompt=6001, max_tokens=4))))
+        while not cold.done():
+            seen.add(engine.stats().running_prompt_tokens)
+            await asyncio.sleep(0.005)
+        # Chunks of 2,048 tokens; the step that runs counts as done.
+        assert {3953, 1905, 0} <= seen <= {6001, 3953, 1905, 0}
+        # One runs; behind it wait the same prompt, which the router knows to be cached, and another, unknown to it.
+        running = asyncio.ensure_future(drain(engine.generate(request("busy", prompt=20, max_tokens=20))))
+        while not engine.stats().running:
+            await asyncio.sleep(0.001)
+        again = request("cold", prompt=6001, request_id="again", expected_cached_tokens=6000)
+        waiting = [
+            asyncio.ensure_future(drain(engine.generate(one)))
+            for one in (again, request("other", prompt=100))
+        ]
+        while engine.stats().waiting < 2:
+            await asyncio.sleep(0.001)
+        assert engine.stats().running_prompt_tokens - 101 in {0, 20}  # "busy" has its first token, or has not
+        answers = await asyncio.gather(running, *waiting)
+        assert answers[1][-1].usage.cached_tokens == 6000
+        assert engine.stats().running_prompt_tokens == 0
+    finally:
+        await engine.stop()
+
+
+def test_a_prompt_is_never_expected_to_be_wholly_cached():
+    assert [
+        request(prompt=20, expected_cached_tokens=cached).expected_uncached_tokens
+        for cached in (0, 16, 20, 99, -5)
+    ] == [20, 4, 1, 1, 20]

@@ -129,9 +129,9 @@ class BlockManager:
         self._attention = tuple(number for number, kind in numbered if kind is GroupKind.ATTENTION)
         self._states = tuple(number for number, kind in numbered if kind is GroupKind.STATE)
 
-    def sequence(self, prompt_ids: bytes, *, salt: str = "") -> CachedSequence:
+    def sequence(self, prompt_ids: bytes, *, salt: str = "", request_id: str = "") -> CachedSequence:
         """A new request; nothing is looked up or taken yet."""
-        chain = TokenChain(prompt_ids, unit_tokens=self.layout.unit_tokens, salt=salt)
+        chain = TokenChain(prompt_ids, unit_tokens=self.layout.unit_tokens, salt=salt, request_id=request_id)
         return CachedSequence(chain, len(chain), [Holding() for _ in self._groups])
 
     @property

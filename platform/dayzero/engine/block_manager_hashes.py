@@ -13,11 +13,13 @@ _TOKEN_BYTES = 4
 
 
 class TokenChain:
-    """Token ids as one growing little-endian uint32 buffer, with the hashes of its whole units."""
+    """Token ids as one growing little-endian uint32 buffer, with the hashes of its whole units, and whose it is."""
 
-    __slots__ = ("_buffer", "_hashes", "_seed", "_unit_bytes")
+    __slots__ = ("_buffer", "_hashes", "_seed", "_unit_bytes", "request_id", "salt")
 
-    def __init__(self, token_ids: bytes, *, unit_tokens: int, salt: str = "") -> None:
+    def __init__(self, token_ids: bytes, *, unit_tokens: int, salt: str = "", request_id: str = "") -> None:
+        self.salt = salt
+        self.request_id = request_id
         self._buffer = bytearray(token_ids)
         self._unit_bytes = unit_tokens * _TOKEN_BYTES
         self._hashes: list[EngineHash] = []

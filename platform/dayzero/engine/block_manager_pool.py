@@ -124,7 +124,8 @@ class BlockPool:
 
     def store_full(self, run: Run, table: Sequence[Block], keep: Sequence[bool] | None = None) -> None:
         """Cache a run of a table's blocks, those that `keep` names, holes left out."""
-        hashes, group = run.chain.hashes(), run.group
+        chain, group = run.chain, run.group
+        hashes = chain.hashes()
         stored = []
         for i in range(run.first, run.last):
             block = table[i]
@@ -144,7 +145,9 @@ class BlockPool:
                 hashes=tuple(stored),
                 parent=hashes[run.first * run.units - 1] if run.first else None,
                 block_tokens=run.block_tokens,
-                token_ids=run.chain.token_bytes(run.first * run.block_tokens, run.last * run.block_tokens),
+                token_ids=chain.token_bytes(run.first * run.block_tokens, run.last * run.block_tokens),
+                salt="" if run.first else chain.salt,
+                request_id=chain.request_id,
             )
         )
 
@@ -168,6 +171,8 @@ class BlockPool:
                     parent=hashes[unit - 2] if unit > 1 else None,
                     block_tokens=unit_tokens,
                     token_ids=chain.token_bytes(tokens - unit_tokens, tokens),
+                    salt="" if unit > 1 else chain.salt,
+                    request_id=chain.request_id,
                 )
             )
         return block_hash

@@ -2,25 +2,33 @@
 
 - One byte of kind, then MessagePack. An engine's error is data, not a traceback: it crosses Ray (and, between
   regions, HTTP) with its kind, message and fields, and is raised again on the other side.
+- What an error says is cut to a bound where it is written, and refused above it where it is read.
 - A kind that this side does not know is raised as EngineError, so that a newer replica can fail in new ways.
 """
+
+from typing import Annotated
 
 import msgspec
 
 from dayzero.engine import errors
 from dayzero.engine.errors import EngineError, EngineProtocolError
-from dayzero.engine.types import TokenDelta
+from dayzero.engine.types import UNREADABLE, TokenDelta
 from dayzero.errors import DayzeroError, InvalidRequestError
 
 _DELTA = b"d"
 _ERROR = b"e"
+MAX_MESSAGE = 4096
+MAX_WORD = 256
+"""Characters."""
+
+_Word = Annotated[str, msgspec.Meta(max_length=MAX_WORD)]
 
 
 class _Error(msgspec.Struct, frozen=True, array_like=True):
-    kind: str
-    message: str
-    param: str | None
-    code: str | None
+    kind: _Word
+    message: Annotated[str, msgspec.Meta(max_length=MAX_MESSAGE)]
+    param: _Word | None
+    code: _Word | None
     retry_after_s: float | None
 
 
@@ -39,7 +47,12 @@ def encode_delta(delta: TokenDelta) -> bytes:
 
 def encode_error(error: DayzeroError) -> bytes:
     kind = next((c.__name__ for c in type(error).__mro__ if c.__name__ in _kinds), EngineError.__name__)
-    return _ERROR + _encode(_Error(kind, error.message, error.param, error.code, error.retry_after_s))
+    message, param, code = error.message[:MAX_MESSAGE], _word(error.param), _word(error.code)
+    return _ERROR + _encode(_Error(kind, message, param, code, error.retry_after_s))
+
+
+def _word(text: str | None) -> str | None:
+    return None if text is None else text[:MAX_WORD]
 
 
 def decode(frame: bytes) -> TokenDelta:
@@ -50,7 +63,7 @@ def decode(frame: bytes) -> TokenDelta:
         raise EngineProtocolError(f"a frame of unknown kind {frame[:1]!r}")
     try:
         error = _decode_error(frame[1:])
-    except msgspec.MsgspecError as e:
+    except UNREADABLE as e:
         raise EngineProtocolError(f"an error frame that cannot be read: {e}") from e
     kind = _kinds.get(error.kind, EngineError)
     raise kind(error.message, param=error.param, code=error.code, retry_after_s=error.retry_after_s)

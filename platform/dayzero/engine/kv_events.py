@@ -14,6 +14,8 @@ from typing import NewType
 
 import msgspec
 
+from dayzero.router.changes import Tier
+
 EngineHash = NewType("EngineHash", int)
 """An engine's block hash: the low 64 bits, unsigned."""
 
@@ -24,16 +26,12 @@ class GroupKind(StrEnum):
     """Linear attention, Mamba, KDA: checkpoints of a recurrent state."""
 
 
-class Tier(StrEnum):
-    GPU = "gpu"
-    HOST = "host"
-    STORE = "store"
-
-
 class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag="stored", omit_defaults=True):
     """Blocks that are now cached. `token_ids`: a uint32 buffer of the run's tokens (attention groups).
 
-    `salt`: the request's, on a run that begins a prompt (`parent` None); runs after it inherit it.
+    `salt`, `lora`: the request's, on a run that begins a prompt (`parent` None); runs after it inherit them.
+    `request_id`: whose work stored the run; "" where the engine does not say. `more_than_tokens`: what the hashes
+    stand for is not in this event (pictures).
     """
 
     group: int
@@ -44,6 +42,9 @@ class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag="stored", omit_
     token_ids: bytes = b""
     salt: str = ""
     tier: Tier = Tier.GPU
+    request_id: str = ""
+    lora: str | None = None
+    more_than_tokens: bool = False
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, kw_only=True, tag="removed", omit_defaults=True):

@@ -63,7 +63,10 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
     running_prompt_tokens: int
-    """Prompt tokens of requests that have not produced a token yet: the prefill backlog."""
+    """Prompt tokens yet to be computed for requests without a token: the prefill backlog.
+
+    Without those that are cached: as the engine found, or as the request's `expected_cached_tokens` says until then.
+    """
     kv_usage: float
     """Share of cache blocks in use by running requests, 0..1."""
     prompt_tokens_total: int

@@ -2,12 +2,14 @@
 
 - Everything here is written once as MessagePack (`encode`/`decode`): the same bytes cross Ray and, between
   regions, HTTP. `EngineRequest.version` is checked on decoding.
+- Bytes that come in are outside input: whatever is wrong with them is EngineProtocolError, and ids and counts are
+  bounded as they are read.
 - Prompt ids travel as one little-endian uint32 buffer, never as a Python list (DESIGN section 1).
 - An engine knows tokens only: no messages, no text, no stop strings.
 """
 
 from enum import StrEnum
-from typing import Any, NewType, Self
+from typing import Annotated, Any, NewType, Self
 
 import msgspec
 import numpy as np
@@ -21,6 +23,12 @@ TokenBuffer = NewType("TokenBuffer", bytes)
 """Token ids as little-endian uint32, 4 bytes an id."""
 
 TokenIds = npt.NDArray[np.uint32]
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+
+UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What reading bytes that are not ours raises: nested too deep, and text that is none, are not msgspec's errors."""
 
 
 def pack_ids(ids: Any) -> TokenBuffer:
@@ -82,7 +90,11 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     `continuation_tokens`: how many ids at the end of the prompt were already generated for this request
     (by a replica that died); they are neither generated nor billed again.
-    `deadline_s`: Unix time after which nobody waits for the answer.
+    `chain`: the prompt's hashes in units of `chain_unit_tokens` (`router.chain`), where somebody has made them.
+    `deadline_s`: Unix time after which nobody waits for the answer. `regions`: the only ones that may process it
+    (a tenant's data-residency rule); None allows all. `tenant`: whose it is, for records; the salt tells caches apart.
+    `expected_cached_tokens`: how much of the prompt the router believes is cached where it sends it. A hint for the
+    engine's account of its backlog; what is really cached is for the engine to find.
     """
 
     request_id: str
@@ -91,6 +103,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     version: int = WIRE_VERSION
     trace: dict[str, str] = {}
     chain: bytes = b""
+    chain_unit_tokens: int = 0
     salt: str = ""
     deadline_s: float | None = None
     priority: int = 0
@@ -100,10 +113,18 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     kv_transfer: dict[str, Any] | None = None
     affinity: str | None = None
     continuation_tokens: int = 0
+    expected_cached_tokens: int = 0
+    regions: tuple[str, ...] | None = None
+    tenant: str = ""
 
     @property
     def prompt_tokens(self) -> int:
         return len(self.prompt_ids) // 4
+
+    @property
+    def expected_uncached_tokens(self) -> int:
+        """At least 1 of any prompt: its last token is always computed."""
+        return max(self.prompt_tokens - max(self.expected_cached_tokens, 0), min(self.prompt_tokens, 1))
 
     def encode(self) -> bytes:
         return _request_encoder.encode(self)
@@ -113,7 +134,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         """Raises EngineProtocolError on bytes of another version or shape."""
         try:
             request: Self = _request_decoder.decode(data)  # type: ignore[assignment]
-        except msgspec.MsgspecError as e:
+        except UNREADABLE as e:
             raise EngineProtocolError(f"not an EngineRequest of version {WIRE_VERSION}: {e}") from e
         if request.version != WIRE_VERSION:
             raise EngineProtocolError(
@@ -134,10 +155,10 @@ class Finish(StrEnum):
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the engine counted. `cached_tokens`: prompt tokens whose KV was found here."""
 
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int = 0
-    transferred_tokens: int = 0
+    prompt_tokens: Count
+    completion_tokens: Count
+    cached_tokens: Count = 0
+    transferred_tokens: Count = 0
 
 
 class EngineTimes(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,15 +172,15 @@ class EngineTimes(msgspec.Struct, frozen=True, omit_defaults=True):
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     """The sampled token's log probability and the alternatives asked for, as (id, logprob) pairs."""
 
-    token_id: int
+    token_id: TokenId
     logprob: float
-    top: tuple[tuple[int, float], ...] = ()
+    top: tuple[tuple[TokenId, float], ...] = ()
 
 
 class TokenDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was generated since the delta before. The last one has `finish`, `usage` and `times`."""
 
-    token_ids: tuple[int, ...] = ()
+    token_ids: tuple[TokenId, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
     finish: Finish | None = None
     usage: Usage | None = None
@@ -173,9 +194,15 @@ class TokenDelta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def decode(cls, data: bytes) -> Self:
         """Raises EngineProtocolError."""
         try:
-            return _delta_decoder.decode(data)  # type: ignore[return-value]
-        except msgspec.MsgspecError as e:
+            delta: Self = _delta_decoder.decode(data)  # type: ignore[assignment]
+        except UNREADABLE as e:
             raise EngineProtocolError(f"not a TokenDelta of version {WIRE_VERSION}: {e}") from e
+        usage = delta.usage
+        if usage is not None and usage.cached_tokens > usage.prompt_tokens:
+            raise EngineProtocolError(
+                f"a TokenDelta with {usage.cached_tokens} cached tokens of {usage.prompt_tokens} in the prompt"
+            )
+        return delta
 
 
 _request_encoder = msgspec.msgpack.Encoder()

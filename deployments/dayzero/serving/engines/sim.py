@@ -52,6 +52,13 @@ class _Job(ScheduledRequest):
     admitted_s: float | None = None
     first_token_s: float | None = None
 
+    @property
+    def to_prefill_tokens(self) -> int:
+        """What is left of its prompt. The step that runs counts as done."""
+        if self.cached_tokens is None:
+            return self.request.expected_uncached_tokens
+        return max(self.sequence.tokens - self.sequence.computed_tokens, 0)
+
 
 class SimulatedEngine:
     """See the module's docstring. `voice`: the ids it may say. `max_waiting`: how long its queue may grow.
@@ -192,7 +199,9 @@ class SimulatedEngine:
         output = SimulatedOutput(self._voice, request, self._info.max_model_tokens - request.prompt_tokens)
         job = _Job(
             request_id=request.request_id,
-            sequence=self._manager.sequence(request.prompt_ids, salt=request.salt),
+            sequence=self._manager.sequence(
+                request.prompt_ids, salt=request.salt, request_id=request.request_id
+            ),
             request=request,
             output=output,
             stream=DeltaStream(),
@@ -236,7 +245,7 @@ class SimulatedEngine:
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
             running_prompt_tokens=sum(
-                job.sequence.prompt_tokens for job in self._jobs.values() if job.first_token_s is None
+                job.to_prefill_tokens for job in self._jobs.values() if job.first_token_s is None
             ),
             kv_usage=self._manager.usage,
             prompt_tokens_total=self._prompt_tokens,

@@ -210,7 +210,7 @@ class VLLMEngine:
             yield never_started(request)
             return
         began_s = time.monotonic()
-        live = self._tally.begin(request.request_id, request.prompt_tokens)
+        live = self._tally.begin(request.request_id, request.prompt_tokens, request.expected_uncached_tokens)
         self._idle.clear()
         deadline = self._abort_at_deadline(request)
         try:
@@ -251,6 +251,7 @@ class VLLMEngine:
             request.request_id,
             trace_headers=request.trace if traced else None,
             priority=request.priority,
+            session_id=request.request_id,  # comes back in the KV events of what this request stores
         )
         try:
             async with aclosing(outputs):

@@ -21,9 +21,9 @@ from dayzero.engine.kv_events import (
     KVEvent,
     KVEventBatch,
     LastCopies,
-    Tier,
 )
 from dayzero.engine.types import pack_ids
+from dayzero.router.changes import Tier
 
 _HASH_MASK = (1 << 64) - 1
 _STATE_KINDS = frozenset({"mamba"})
@@ -42,6 +42,7 @@ class _Stored(msgspec.Struct, tag="BlockStored"):
     extra_keys: list[list[Any] | None] | None = None
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
+    session_id: str | None = None
 
 
 class _Removed(msgspec.Struct, tag="BlockRemoved"):
@@ -110,6 +111,9 @@ class Translator:
             token_ids=pack_ids(wire.token_ids) if kind is GroupKind.ATTENTION else b"",
             salt=_salt(wire),
             tier=tier,
+            request_id=wire.session_id or "",
+            lora=wire.lora_name,
+            more_than_tokens=_has_pictures(wire),
         )
 
     def _removed(self, wire: _Removed) -> BlockRemoved:
@@ -134,3 +138,8 @@ def _salt(wire: _Stored) -> str:
     if words and words[0] == wire.lora_name:
         words = words[1:]
     return words[0] if words else ""
+
+
+def _has_pictures(wire: _Stored) -> bool:
+    """Pictures are (identifier, offset) pairs among the extra keys; salt and LoRA are plain strings."""
+    return any(not isinstance(key, str) for keys in wire.extra_keys or () for key in keys or ())

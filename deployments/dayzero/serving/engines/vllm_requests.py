@@ -166,7 +166,8 @@ def to_delta(
     usage = Usage(
         prompt_tokens=request.prompt_tokens,
         completion_tokens=completion_tokens,
-        cached_tokens=output.num_cached_tokens or 0,
+        # Within what the wire takes, whatever vLLM counted: its answer is worth more than this figure.
+        cached_tokens=min(max(output.num_cached_tokens or 0, 0), request.prompt_tokens),
     )
     return TokenDelta(
         token_ids=tuple(completion.token_ids),

@@ -2,6 +2,8 @@
 
 - A request counts from `generate` until its iterator ends, whatever vLLM still knows of it; so counts reach zero with
   the last one, also when vLLM's last report came a step too early.
+- The backlog is what the router expects to be uncached: vLLM tells what it found only with the first output, when
+  the request is no backlog any more, and nothing of how far a prompt is.
 - Totals grow when their tokens are known: prompt and cached tokens with the first output, generated ones as delivered.
 """
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class LiveRequest:
     prompt_tokens: int
+    uncached_tokens: int
+    """As expected."""
     completion_tokens: int = 0
     prefilled: bool = False
 
@@ -42,8 +46,9 @@ class Tally:
         """Changes whenever a step was made."""
         return self.steps + self._generated_tokens_total
 
-    def begin(self, request_id: str, prompt_tokens: int) -> LiveRequest:
-        live = self.live[request_id] = LiveRequest(prompt_tokens)
+    def begin(self, request_id: str, prompt_tokens: int, uncached_tokens: int) -> LiveRequest:
+        """`uncached_tokens`: how many of the prompt's are expected to need computing."""
+        live = self.live[request_id] = LiveRequest(prompt_tokens, uncached_tokens)
         self._requests_total += 1
         return live
 
@@ -75,7 +80,7 @@ class Tally:
         return EngineStats(
             running=len(self.live) - waiting,
             waiting=waiting,
-            running_prompt_tokens=sum(live.prompt_tokens for live in pending),
+            running_prompt_tokens=sum(live.uncached_tokens for live in pending),
             kv_usage=self._kv_usage if self.live else 0.0,
             prompt_tokens_total=self._prompt_tokens_total,
             cached_tokens_total=self._cached_tokens_total,
