@@ -38,7 +38,7 @@ class Served:
         options = {"max_retries": 0, "timeout": 30.0} | options
         return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key=self.key, **options)
 
-    async def settled(self, count: int = 1, timeout_s: float = 5.0) -> list[Settlement]:
+    async def settled(self, count: int = 1, timeout_s: float = 10.0) -> list[Settlement]:
         """Once so many requests were settled."""
         async with asyncio.timeout(timeout_s):
             while len(self.settlements) < count:
@@ -47,22 +47,53 @@ class Served:
 
     async def check_nothing_is_left(self) -> None:
         """A client has its answer a moment before the server has settled it."""
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(10):
             while len(self.gateway._in_flight) or self.dispatcher.book.total:
                 await asyncio.sleep(0.002)
         self.dispatcher.book.check_integrity()
 
 
+def free_socket() -> tuple[socket.socket, str]:
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    return sock, f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+@contextlib.asynccontextmanager
+async def listening(app: Any, sock: socket.socket):
+    """An ASGI app under uvicorn on a bound socket."""
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="on", access_log=False))
+    server.install_signal_handlers = lambda: None
+    running = asyncio.create_task(server.serve(sockets=[sock]))
+    while not server.started:
+        await asyncio.sleep(0.005)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await running
+
+
 @contextlib.asynccontextmanager
 async def serving(
-    engines, frontend, *, limits=None, retry=None, canary=None, tracing=None, max_model_tokens=8192, slots=16
+    engines,
+    frontend,
+    *,
+    limits=None,
+    retry=None,
+    canary=None,
+    tracing=None,
+    max_model_tokens=8192,
+    slots=16,
+    reusable=None,
+    decision_sink=None,
 ):
-    """A gateway over started engines; the engines are stopped at the end."""
+    """A gateway over started engines; the engines are stopped at the end. `reusable`: as LocalDispatcher takes it."""
     key, operator_key = new_key(), new_key()
     settlements: list[Settlement] = []
     for engine in engines.values():
         await engine.start()
-    dispatcher = LocalDispatcher(engines, slots=slots)
+    dispatcher = LocalDispatcher(engines, slots=slots, reusable=reusable)
     gateway = Gateway(
         region="test",
         models=[
@@ -84,20 +115,12 @@ async def serving(
         canary=canary or CanaryPolicy(enabled=False),
         tracing=tracing,
         observers=[settlements.append],
+        decision_sink=decision_sink,
     )
-    sock = socket.socket()
-    sock.bind(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(gateway), log_level="critical", lifespan="on", access_log=False)
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None
-    running = asyncio.create_task(server.serve(sockets=[sock]))
-    while not server.started:
-        await asyncio.sleep(0.005)
+    sock, url = free_socket()
     try:
-        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-        yield Served(gateway, dispatcher, url, key, operator_key, settlements)
+        async with listening(create_app(gateway), sock):
+            yield Served(gateway, dispatcher, url, key, operator_key, settlements)
     finally:
-        server.should_exit = True
-        await running
         for engine in engines.values():
             await engine.stop()

@@ -243,7 +243,7 @@ async def test_too_many_at_once_is_a_503_that_says_when_to_come_back(smollm2):
 
 async def test_ready_only_once_a_canary_was_answered_and_not_when_answers_stop(smollm2):
     engine = ScriptedEngine(lambda _: [EngineDeadError("loading")])
-    canary = CanaryPolicy(period_s=0.2, timeout_s=1.0)
+    canary = CanaryPolicy(period_s=0.2, timeout_s=1.0, max_tokens=4)
     async with serving({"a": engine}, smollm2, canary=canary) as served, httpx.AsyncClient() as http:
 
         async def readiness():

@@ -54,7 +54,7 @@ def test_all_faults_of_all_kinds_are_reported_at_once_in_the_order_of_the_file()
     assert (
         str(caught.value)
         .splitlines()[1]
-        .startswith("my.yaml:32:11: serving.models[0].profiles[0].max_num_seq: ")
+        .startswith("my.yaml:45:11: serving.models[0].profiles[0].max_num_seq: ")
     )
     assert "did you mean 'max_num_seqs'?" in str(caught.value)
     assert "did you mean 'us-east'?" in str(caught.value)
@@ -167,6 +167,36 @@ def test_missing_sections_are_named():
             "less than limits.request_timeout_s (600)",
         ),
         (
+            "policy__regions__heartbeat_s",
+            3.0,
+            "policy.regions.heartbeat_s",
+            "less than lost_after_s (3)",
+        ),
+        (
+            "policy__regions__spill__max_age_s",
+            1.0,
+            "policy.regions.spill.max_age_s",
+            "more than probe_period_s + probe_timeout_s (1)",
+        ),
+        (
+            "policy__regions__residency",
+            {"acme": ["us-eest"]},
+            "policy.regions.residency.acme[0]",
+            "did you mean 'us-east'",
+        ),
+        (
+            "policy__regions__residency",
+            {"acme": []},
+            "policy.regions.residency.acme",
+            "could be served nowhere",
+        ),
+        (
+            "infrastructure__regions__0__http__internal_url",
+            "http://us-east:8000/v1",
+            "infrastructure.regions[0].http.internal_url",
+            "scheme, host and port only",
+        ),
+        (
             "infrastructure__regions__0__ray__dashboard_port",
             8000,
             "infrastructure.regions[0].ray.dashboard_port",
@@ -206,7 +236,7 @@ def test_a_model_that_no_pool_serves_is_refused():
 def test_two_of_one_name_are_refused():
     pools = yaml.safe_load(LOCAL)["serving"]["pools"]
     pools[0]["replicas"] = 1
-    assert faults_of(changed(serving__pools=pools * 2)) == {
+    assert faults_of(changed(serving__pools=[pools[0], *pools])) == {
         "serving.pools[1].name": "'us-east-smollm2' is the name of another pool"
     }
 
@@ -240,7 +270,7 @@ def test_a_change_of_one_section_leaves_the_other_hashes():
 def test_with_engine_changes_every_pool_and_only_that():
     before = parse(LOCAL)
     after = before.with_engine("sim")
-    assert [pool.engine for pool in after.serving.pools] == ["sim"]
+    assert {pool.engine for pool in after.serving.pools} == {"sim"}
     assert before.serving.pools[0].engine == "vllm"
     assert after.with_engine("vllm") == before
 
@@ -252,24 +282,92 @@ def test_with_engine_refuses_an_engine_that_is_none():
         parse(LOCAL).with_engine("smi")
 
 
-def test_with_port_moves_the_gateway_and_is_checked_as_the_file_is():
+def test_with_ports_moves_gateways_and_is_checked_as_the_file_is():
     fleet = parse(LOCAL)
-    assert fleet.with_port(9001).region("us-east").http.port == 9001
+    moved = fleet.with_ports({"us-east": 8001, "eu-west": 8000})
+    assert [region.http.port for region in moved.infrastructure.regions] == [8001, 8000]
+    assert fleet.with_ports({"eu-west": 9001}).region("us-east") == fleet.region("us-east")
     with pytest.raises(FleetInvalidError) as caught:
-        fleet.with_port(70_000)
+        fleet.with_ports({"us-east": 70_000})
     assert [fault.path for fault in caught.value.faults] == ["infrastructure.regions[0].http.port"]
     with pytest.raises(FleetInvalidError, match="dashboard_port: port 8265"):
-        fleet.with_port(8265)
+        fleet.with_ports({"us-east": 8265})
     with pytest.raises(FleetError, match="no region is called 'us-eat'; did you mean 'us-east'"):
-        fleet.with_port(9001, "us-eat")
+        fleet.with_ports({"us-eat": 9001})
 
 
-def test_with_port_asks_which_region_where_there_are_two():
-    region = {"name": "eu-west", "http": {"port": 8001}, "ray": {"gcs_port": 6380, "dashboard_port": 8266}}
-    fleet = parse(changed(infrastructure__regions=[{"name": "us-east"}, region]))
-    with pytest.raises(FleetError, match="us-east, eu-west"):
-        fleet.with_port(9001)
-    assert fleet.with_port(9001, "eu-west").region("eu-west").http.port == 9001
+@pytest.mark.parametrize(
+    ("path", "value", "changes"),
+    [
+        ("serving__pools__1__max_ongoing_requests", 100, {"eu-west"}),
+        ("infrastructure__regions__1__ray__logical_cpus", 4, {"eu-west"}),
+        ("infrastructure__regions__0__redis", {"url": "redis://store:6379"}, {"us-east"}),
+        ("infrastructure__regions__1__http__port", 8005, {"eu-west"}),  # us-east is told while it runs
+        ("infrastructure__regions__1__http__internal_url", "http://eu:1", {"eu-west", "us-east"}),
+        ("serving__models__0__default_max_tokens", 100, {"eu-west", "us-east"}),
+        ("policy__drain_timeout_s", 5, {"eu-west", "us-east"}),
+    ],
+)
+def test_a_regions_hash_changes_with_what_the_region_is_made_of(path, value, changes):
+    before, after = parse(LOCAL), parse(changed(**{path: value}))
+    names = ("us-east", "eu-west")
+    assert {name for name in names if before.hash_of(name) != after.hash_of(name)} == changes
+    assert before.hash_of("us-east") != before.hash_of("eu-west")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://store:6379/0",
+        "redis://store",
+        "rediss://user:pass@store.example.com:6380/2",
+        "redis://[::1]:6379",
+        "unix:///run/valkey.sock",
+        "unix://user:pass@/run/valkey.sock?db=1",
+    ],
+)
+def test_a_regions_store_is_named_by_a_url(url):
+    redis = parse(changed(infrastructure__regions__0__redis={"url": url})).region("us-east").redis
+    assert redis.url == url
+    assert "pass" not in repr(redis)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "store:6379",
+        "http://store:6379",
+        "redis://",
+        "redis://:6379",
+        "redis://store:70000",
+        "redis://store:port",
+        "redis://store/one",
+        "redis://store:6379 ",
+        "unix://valkey.sock",
+        "unix:///",
+        "/run/valkey.sock",
+    ],
+)
+def test_what_names_no_store_is_refused_with_the_forms_there_are(url):
+    fault = faults_of(changed(infrastructure__regions__0__redis={"url": url}))[
+        "infrastructure.regions[0].redis.url"
+    ]
+    assert "redis://HOST:PORT/0, rediss://HOST:PORT/0 for TLS, or unix:///PATH/TO.sock" in fault
+
+
+def test_a_fault_in_a_stores_url_shows_no_password():
+    url = "redis://admin:s3@cr/et@store:99999/0"
+    fault = faults_of(changed(infrastructure__regions__0__redis={"url": url}))[
+        "infrastructure.regions[0].redis.url"
+    ]
+    assert "found the text" in fault
+    for word in ("admin", "s3", "cr", "et@"):
+        assert word not in fault.split("found the text")[1]
+
+
+def test_an_embedded_store_has_room_to_work():
+    faults = faults_of(changed(infrastructure__regions__0__redis={"memory_bytes": "1 MiB"}))
+    assert list(faults) == ["infrastructure.regions[0].redis.memory_bytes"]
 
 
 def test_a_fleet_cannot_be_changed():
@@ -298,4 +396,4 @@ def test_the_local_file_is_found_by_path_and_named_in_faults(tmp_path):
     path.write_text(LOCAL.replace("cloud: local ", "cloud: moon "))
     with pytest.raises(FleetInvalidError) as caught:
         load(path)
-    assert str(caught.value).startswith(f"{path}:8:14: infrastructure.regions[0].cloud: ")
+    assert str(caught.value).startswith(f"{path}:9:14: infrastructure.regions[0].cloud: ")

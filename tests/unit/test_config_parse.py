@@ -36,13 +36,18 @@ def faults_of(text):
     return {fault.path: fault for fault in caught.value.faults}
 
 
-def test_the_local_fleet_is_two_replicas_of_smollm2_on_vllm():
+def test_the_local_fleet_is_two_regions_with_three_replicas_of_smollm2_on_vllm():
     fleet = load(LOCAL)
-    (region,) = fleet.infrastructure.regions
-    (pool,) = fleet.pools(region.name)
+    regions = fleet.infrastructure.regions
+    assert [(r.name, r.http.host, r.http.port) for r in regions] == [
+        ("us-east", "127.0.0.1", 8000),
+        ("eu-west", "127.0.0.1", 8001),
+    ]
+    (pool,) = fleet.pools("us-east")
+    (other,) = fleet.pools("eu-west")
     model = fleet.model("smollm2")
-    assert (region.name, region.http.host, region.http.port) == ("us-east", "127.0.0.1", 8000)
     assert (pool.engine, pool.replicas) == ("vllm", 2)
+    assert (other.engine, other.replicas, other.model) == ("vllm", 1, pool.model)
     assert model is not None
     assert model.name == pool.model == "smollm2-135m-instruct"
     assert fleet.profile(pool).kv_cache_bytes == 268_435_456

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dayzero.serving.local.claims import Claims
 from dayzero.serving.local.errors import PreflightError
-from dayzero.serving.local.ports import BLOCK_PORTS, choose, holder_of, is_free, require_http_port
+from dayzero.serving.local.ports import BLOCK_PORTS, RayPorts, choose, holder_of, is_free, require_http_port
 
 
 def any_port(_port):
@@ -42,6 +42,20 @@ def test_a_taken_api_port_says_who_has_it_and_which_other_is_free(taken):
     other = int(message.split("--port ")[1].split(",")[0])
     assert other != taken
     assert is_free(other)
+
+
+def test_a_port_whose_holder_will_have_ended_is_free_and_of_another_is_not(taken):
+    require_http_port(taken, "127.0.0.1", gone=frozenset({os.getpid(), 1}))
+    with pytest.raises(PreflightError, match=f"Port {taken} is taken"):
+        require_http_port(taken, "127.0.0.1", gone=frozenset({1}))
+
+
+def test_ports_of_rays_that_others_had_are_said():
+    assert RayPorts(6379, 8265, 20_000).moved(6379, 8265) == ""
+    assert RayPorts(6379, 8267, 20_000).moved(6379, 8265) == (
+        "port 8265 is taken, so Ray's dashboard is at 8267"
+    )
+    assert "Ray's control store is at 6380" in RayPorts(6380, 8267, 20_000).moved(6379, 8265)
 
 
 def test_a_free_api_port_is_accepted(taken):

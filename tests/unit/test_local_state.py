@@ -1,35 +1,34 @@
 """The run's files: state, folders, logs, and what Serve's answer means."""
 
-import contextlib
 import fcntl
 import importlib
 import json
 import os
 import resource
 import stat
-import threading
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from dayzero.config import load
-from dayzero.serving.local.errors import BusyError, LostKeyError, PreflightError, StartError
-from dayzero.serving.local.folders import RunFolder
-from dayzero.serving.local.keys import ensure_keys, missing, operator_key
+from dayzero.serving.local.errors import BusyError, PreflightError, StartError
+from dayzero.serving.local.folders import FleetFolder
 from dayzero.serving.local.ledger import ProcessId
 from dayzero.serving.local.lock import alone, holder
 from dayzero.serving.local.logs import tail
 from dayzero.serving.local.ports import RayPorts
-from dayzero.serving.local.preflight import require_disk, require_memory, require_python_path
+from dayzero.serving.local.preflight import (
+    needed_memory_mb,
+    require_disk,
+    require_memory,
+    require_python_path,
+)
 from dayzero.serving.local.probe import get
 from dayzero.serving.local.ray_cluster import RayCluster, driver_environment, ray_environment
-from dayzero.serving.local.region import LocalRegion
 from dayzero.serving.local.serve_view import ServeView
 from dayzero.serving.local.short_folder import ShortFolder
 from dayzero.serving.local.state import RunState
-from dayzero.tenancy import Role, issue_key, load_keys
 
 STATE = RunState(
     run_id="0011aabb-1",
@@ -37,19 +36,23 @@ STATE = RunState(
     region="us-east",
     engine="sim",
     fleet_name="local.yaml",
-    fleet_hash="abc",
+    region_hash="abc",
     host="127.0.0.1",
     http_port=8000,
     ray=RayPorts(gcs=6379, dashboard=8265, base=20_000),
     ray_address="127.0.0.2:6379",
     short_folder="/x",
+    store_url="unix:///x/store/valkey.sock",
     started_at_s=1.5,
-).with_process(ProcessId(7, 2.25, "ray"))
+).with_head(ProcessId(7, 2.25, "ray"))
 
 
 def test_a_state_reads_back_as_it_was_written(tmp_path):
     STATE.write(tmp_path / "region.json")
     assert RunState.read(tmp_path / "region.json") == STATE
+    kept = STATE.with_store(ProcessId(8, 2.0, "python valkey_program.py")).running()
+    kept.write(tmp_path / "region.json")
+    assert RunState.read(tmp_path / "region.json") == kept
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"run_id": "x"}', '{"version": 9, "ray": 1}'])
@@ -77,23 +80,43 @@ def test_the_base_url_can_be_used_from_this_machine(host, url):
 def test_rays_folder_leaves_room_for_a_socket_path_even_below_a_deep_temporary_folder(tmp_path):
     deep = tmp_path / ("d" * 60)
     deep.mkdir()
-    run = RunFolder(tmp_path / "run")
+    run = FleetFolder(tmp_path / "run").region("a-region-with-a-long-name")
     session = "session_2026-12-31_23-59-59_999999_4194304"
     for temporary in (str(deep), "/var/tmp", "/tmp", ""):
         short = run.short({"TMPDIR": temporary})
         assert len(os.fsencode(short.ray / session / "sockets" / "plasma_store.123")) <= 107
+        assert len(os.fsencode(short.store_socket)) <= 107
         assert len(os.fsencode(short.haproxy / ("0" * 56) / "metrics.sock")) <= 97
 
 
 def test_two_checkouts_do_not_share_a_mark_or_a_folder(tmp_path):
-    one, two = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
+    one, two = FleetFolder(tmp_path / "one"), FleetFolder(tmp_path / "two")
     assert one.mark != two.mark
-    assert one.short({}) != two.short({})
+    regions = [folder.region(name) for folder in (one, two) for name in ("us-east", "eu-west")]
+    assert len({region.mark for region in regions}) == 4
+    assert len({region.short({}).path for region in regions}) == 4
+    assert one.region_of(f"{two.region('us-east').mark}1") is None
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "A", "a.b", "-a", "x" * 64])
+def test_what_is_no_regions_name_never_becomes_a_path(tmp_path, name):
+    with pytest.raises(PreflightError, match="not a region's name"):
+        FleetFolder(tmp_path).region(name)
+
+
+def test_the_regions_of_a_folder_are_those_that_were_started_there(tmp_path):
+    folder = FleetFolder(tmp_path / "run")
+    assert folder.regions() == []
+    for name in ("us-east", "models"):
+        folder.region(name).make()
+    assert [region.name for region in folder.regions()] == ["models", "us-east"]
+    assert folder.models != folder.region("models").path
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
 
 
 def test_the_run_folder_can_be_named_and_else_lies_in_the_checkout():
-    assert RunFolder.default({"DAYZERO_RUN": "/a/b"}).path == Path("/a/b")
-    assert RunFolder.default({}).path == Path(__file__).resolve().parents[2] / ".run"
+    assert FleetFolder.default({"DAYZERO_RUN": "/a/b"}).path == Path("/a/b")
+    assert FleetFolder.default({}).path == Path(__file__).resolve().parents[2] / ".run"
 
 
 def test_the_short_folder_is_ours_alone_whatever_lies_in_it(tmp_path):
@@ -116,103 +139,24 @@ def test_of_an_ended_run_only_the_last_logs_are_kept(tmp_path):
     folder.make()
     for name in ("session_2026-01-01_1", "session_2026-01-02_1"):
         (folder.ray / name / "logs").mkdir(parents=True)
+        (folder.ray / name / "logs" / "raylet.out").write_text("said")
         (folder.ray / name / "sockets").mkdir()
     (folder.ray / "session_latest").symlink_to(folder.ray / "session_2026-01-02_1")
     folder.keep_logs_only()
     left = {
         str(path.relative_to(folder.path)) for path in folder.path.rglob("*") if "latest" not in str(path)
     }
-    assert left == {"ray", "ray/session_2026-01-02_1", "ray/session_2026-01-02_1/logs"}
+    logs = "ray/session_2026-01-02_1/logs"
+    assert left == {"ray", "ray/session_2026-01-02_1", logs, f"{logs}/raylet.out"}
 
 
-def test_keys_are_made_once_are_the_owners_alone_and_open_the_gateway(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    run.make()
-    ensure_keys(run)
-    key = run.client_key.read_text().strip()
-    ensure_keys(run)
-    assert run.client_key.read_text().strip() == key
-    ring = load_keys(run.key_digests)
-    assert ring.authenticate([f"Bearer {key}"]).id == "local"
-    assert ring.authenticate([f"Bearer {operator_key(run)}"], Role.OPERATOR).role is Role.OPERATOR
-    secrets = (run.client_key, run.operator_key, run.key_digests, run.secret, run.ray_token)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
-    assert key not in run.key_digests.read_text()
-
-
-def test_a_lost_key_is_made_anew_together_with_its_digest(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    run.make()
-    ensure_keys(run)
-    run.client_key.unlink()
-    ensure_keys(run)
-    key = run.client_key.read_text().strip()
-    assert load_keys(run.key_digests).authenticate([f"Bearer {key}"]).id == "local"
-
-
-@pytest.mark.parametrize("lost", ["client_key", "operator_key", "key_digests", "ray_token", "secret"])
-def test_only_what_is_missing_is_made_and_every_key_there_is_goes_on_working(tmp_path, lost):
-    run = RunFolder(tmp_path / "run")
-    run.make()
-    ensure_keys(run)
-    others = issue_key(run.key_digests, "someone")
-    names = {"client_key", "operator_key", "key_digests", "ray_token", "secret"}
-    before = {name: getattr(run, name).read_bytes() for name in names}
-    getattr(run, lost).unlink()
-    assert missing(run) == [getattr(run, lost)]
-    ensure_keys(run)
-    assert missing(run) == []
-    for name in names - {lost, "key_digests"}:
-        assert getattr(run, name).read_bytes() == before[name]
-    ring = load_keys(run.key_digests)
-    ring.authenticate([f"Bearer {run.client_key.read_text().strip()}"])
-    ring.authenticate([f"Bearer {operator_key(run)}"], Role.OPERATOR)
-    if lost != "key_digests":
-        assert ring.authenticate([f"Bearer {others}"]).id == "someone"
-        assert run.key_digests.read_bytes().startswith(before["key_digests"])
-
-
-def test_a_region_that_runs_with_a_lost_key_is_left_alone_and_says_what_to_do(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    run.make()
-    ensure_keys(run)
-    fleet = load(Path(__file__).resolve().parents[2] / "deployments" / "local.yaml").with_engine("sim")
-
-    class Ready(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *words):
-            pass
-
-    class Silent:
-        def note(self, text):
-            pass
-
-        @contextlib.contextmanager
-        def step(self, name):
-            yield self
-
-        def say(self, text):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Ready) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        port, region = server.server_port, fleet.infrastructure.regions[0].name
-        fleet = fleet.with_port(port, region)
-        state = replace(
-            STATE, phase="running", region=region, fleet_hash=fleet.hash, http_port=port, processes=()
-        )
-        state.with_process(ProcessId.of(os.getpid())).write(run.state)
-        again = LocalRegion(run).up(fleet, region, fleet_name="x", progress=Silent())
-        assert again.was_running
-        run.client_key.unlink()
-        with pytest.raises(LostKeyError, match=r"run/key is missing. `make down && make up`"):
-            LocalRegion(run).up(fleet, region, fleet_name="x", progress=Silent())
-        server.shutdown()
-    assert RunState.read(run.state) is not None
+def test_of_an_ended_run_without_logs_nothing_is_left(tmp_path):
+    folder = ShortFolder(tmp_path / "short")
+    folder.make()
+    (folder.ray / "session_2026-01-02_1" / "logs").mkdir(parents=True)
+    (folder.store_socket).write_text("")
+    folder.keep_logs_only()
+    assert not folder.path.exists()
 
 
 def test_a_lock_held_by_one_that_has_not_written_its_id_gives_no_command_to_kill_it(tmp_path):
@@ -330,11 +274,25 @@ def test_nobody_listening_is_a_value():
 
 
 def test_too_little_memory_or_disk_says_what_to_do(tmp_path):
-    with pytest.raises(PreflightError, match="--engine sim"):
+    with pytest.raises(PreflightError, match=r"--region NAME.*--engine sim"):
         require_memory(5_000, 4_999)
     require_memory(5_000, 5_000)
     with pytest.raises(PreflightError, match="DAYZERO_RUN"):
         require_disk({tmp_path / "not" / "yet": 10**12})
+
+
+def test_the_memory_of_all_regions_to_be_started_is_asked_for():
+    fleet = load(Path(__file__).resolve().parents[2] / "deployments" / "local.yaml").with_engine("sim")
+    each = [needed_memory_mb(fleet, name) for name in ("us-east", "eu-west")]
+    assert each[0] > each[1] > 1_000
+    one = load_with(fleet, {"url": "redis://store:6379"})
+    assert needed_memory_mb(one, "us-east") == each[0] - 268  # a store of its owner's is not on this machine
+
+
+def load_with(fleet, redis):
+    data = fleet.model_dump()
+    data["infrastructure"]["regions"][0]["redis"] = redis
+    return type(fleet).model_validate(data)
 
 
 def test_start_errors_keep_their_log_when_pickled():

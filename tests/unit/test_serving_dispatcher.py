@@ -12,7 +12,7 @@ from dayzero.engine.errors import EngineDeadError
 from dayzero.engine.frames import encode_delta
 from dayzero.engine.types import EngineRequest, Finish, Sampling, TokenDelta, pack_ids
 from dayzero.router.inflight import InFlight
-from dayzero.serving.dispatcher import ServeDispatch
+from dayzero.serving.dispatch import ServeDispatch
 from dayzero.serving.ticket import Ticket
 
 REQUEST = EngineRequest(request_id="r", prompt_ids=pack_ids([1, 2]), sampling=Sampling(max_tokens=4))
@@ -62,7 +62,7 @@ class Dispatched:
         self.deltas = []
         held = self.book.reserve("a", 2, 0.0)
         self.task = asyncio.create_task(
-            self._read(ServeDispatch(self.handle, REQUEST, Ticket(("a",)), held, lost))
+            self._read(ServeDispatch(self.handle, REQUEST, Ticket(("a",)), held, lost=lost))
         )
 
     async def _read(self, dispatch):
@@ -110,7 +110,8 @@ async def test_given_up_after_a_token_its_call_is_cancelled_once():
         return result
 
     dispatched = Dispatched(assign)
-    await asyncio.sleep(0.01)
+    while result.frames:
+        await asyncio.sleep(0)
     await dispatched.give_up()
     assert result.cancelled == 1
 

@@ -1,7 +1,7 @@
 """The thin parts around Ray Serve that need no Ray: the board, what status says."""
 
 from dayzero.serving.board import Board, ReplicaReport
-from dayzero.serving.dispatcher import describe, doing
+from dayzero.serving.replica_status import describe, doing
 
 IDLE = {
     "running": 0,
@@ -18,7 +18,7 @@ IDLE = {
 
 def test_a_boards_report_keeps_its_age_until_it_changes():
     board = Board()
-    assert not board.posted
+    assert board.reports() == {}
     board.post({"a": ReplicaReport({"n": 1}, seen_s=1.0)})
     board.post({"a": ReplicaReport({"n": 1}, seen_s=2.0), "b": ReplicaReport({}, seen_s=2.0)})
     assert board.reports()["a"].seen_s == 1.0

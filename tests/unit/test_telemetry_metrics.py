@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dayzero.frontend.events import FinishReason
+from dayzero.gateway.regions.peer_dispatch import Outcome
+from dayzero.router.regions import Why
 from dayzero.telemetry import (
     AbortCause,
     CanaryOutcome,
     DropCause,
+    ForwardOutcome,
     GatewayMetrics,
+    RegionWhy,
     RejectionCause,
     ReplicaState,
     RetryCause,
@@ -21,9 +25,10 @@ from dayzero.telemetry import (
     TruncationCause,
 )
 from dayzero.telemetry.catalogue import LABELS, METRICS, Kind
+from dayzero.telemetry.metrics import FeedFigures
 from dayzero.telemetry.reference import metrics_page
 
-UNITS = ("_seconds", "_tokens_total", "_requests", "_replicas", "_total")
+UNITS = ("_seconds", "_tokens_total", "_requests", "_replicas", "_blocks", "_total", "_up")
 
 
 @pytest.fixture
@@ -33,7 +38,7 @@ def registry():
 
 @pytest.fixture
 def metrics(registry):
-    return GatewayMetrics(registry, models=["m"], pools=["p"])
+    return GatewayMetrics(registry, models=["m"], pools=["p"], regions=["r"])
 
 
 def samples(registry):
@@ -63,6 +68,24 @@ def record_everything(metrics, text):
     metrics.canary(text, text)
     metrics.replicas(text, {text: 1})
     metrics.spans_dropped(text, 1)
+    metrics.region_chosen(text, text)
+    metrics.forwarded(text, text)
+    metrics.peer(text, up=True, round_trip_s=0.07)
+    metrics.without_affinity(text, 1)
+    metrics.feed(
+        text, FeedFigures(connected=True, lag_s=0.05, exact_replicas=1, void_replicas=1, blocks={text: 1})
+    )
+
+
+def test_a_lag_that_was_never_measured_stays_absent(registry, metrics):
+    metrics.feed(
+        "r", FeedFigures(connected=False, lag_s=None, exact_replicas=2, void_replicas=1, blocks={"m": 7})
+    )
+    assert value(registry, "feed_up", region="r") == 0
+    assert value(registry, "followed_replicas", region="r", known="exact") == 2
+    assert value(registry, "followed_replicas", region="r", known="void") == 1
+    assert value(registry, "indexed_blocks", model="m") == 7
+    assert not any("feed_lag" in name for name, _ in samples(registry))
 
 
 def test_before_there_is_data_there_is_no_sample(registry, metrics):
@@ -135,12 +158,28 @@ def test_every_cause_of_ours_keeps_its_name(registry, metrics):
         metrics.spans_dropped(cause, 1)
     for outcome in CanaryOutcome:
         metrics.canary("p", outcome)
+    for why in RegionWhy:
+        metrics.region_chosen("r", why)
+    for outcome in ForwardOutcome:
+        metrics.forwarded("r", outcome)
     for route in Route:
         metrics.request(route, model="m", status=200, finish=None, seconds=1)
     assert set(samples(registry).values()) == {0, 1}
     counted = [key for key, count in samples(registry).items() if count == 1 and key[0].endswith("_total")]
     kinds = (RetryCause, TruncationCause, AbortCause, RejectionCause, DropCause, CanaryOutcome, Route)
+    kinds += (RegionWhy, ForwardOutcome)
     assert len(counted) == sum(len(kind) for kind in kinds)
+
+
+def test_a_round_trip_that_was_never_measured_is_absent(registry, metrics):
+    metrics.peer("r", up=False, round_trip_s=None)
+    assert value(registry, "peer_up", region="r") == 0
+    assert value(registry, "peer_round_trip_seconds", region="r") is None
+
+
+def test_the_words_between_regions_are_those_of_the_router_and_of_the_dispatch():
+    assert {str(why) for why in RegionWhy} == {str(why) for why in Why} - {Why.NOBODY}
+    assert {str(outcome) for outcome in ForwardOutcome} == {str(outcome) for outcome in Outcome}
 
 
 def test_every_finish_of_the_event_stream_is_a_value():
@@ -148,7 +187,7 @@ def test_every_finish_of_the_event_stream_is_a_value():
 
 
 def test_the_number_of_series_has_a_bound():
-    names = {"model": 10, "pool": 20}
+    names = {"model": 10, "pool": 20, "region": 10}
     series = 0
     for metric in METRICS:
         combinations = math.prod(len(LABELS[label] or ()) or names[label] for label in metric.labels)

@@ -26,6 +26,7 @@ from dayzero.tenancy import (
     secret_from_environment,
 )
 from dayzero.tenancy.keys import bearer
+from dayzero.tenancy.private_file import read_key, write_private
 
 KEYS = {tenant: new_key() for tenant in ("acme", "globex", "initech")}
 OPERATOR = new_key()
@@ -194,6 +195,16 @@ def test_a_key_file_that_says_something_else_is_refused_with_its_line_and_withou
         load_keys(path)
     assert said in str(caught.value)
     assert "secretsecret" not in str(caught.value)
+
+
+def test_a_kept_key_is_read_without_its_line_end_and_what_is_no_text_is_refused_without_showing_it(tmp_path):
+    write_private(tmp_path / "key", b"dz-abc\n")
+    assert read_key(tmp_path / "key") == "dz-abc"
+    write_private(tmp_path / "key", b"\xffsecret")
+    with pytest.raises(TenancySetupError) as refused:
+        read_key(tmp_path / "key")
+    assert "holds no key" in str(refused.value)
+    assert "secret" not in str(refused.value)
 
 
 def test_a_missing_key_file_and_a_folder_say_so(tmp_path):

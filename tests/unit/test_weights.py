@@ -224,7 +224,7 @@ def test_processes_that_start_together_make_it_once(tmp_path):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(100)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert {entry.name for entry in (tmp_path / "m").iterdir()} == {*TOKENIZER_FILES, STAMP}
 

@@ -29,9 +29,16 @@ def build(
     run_dir: Path,
     keys_file: Path,
     secret_file: Path,
+    peer_key_file: Path,
+    store_url: str,
+    peers_file: Path | None = None,
 ) -> Application:
-    """`folders`: each model's files by name. `run_dir`: a short path for the engines' sockets."""
-    handles = {pool.name: _replicas(fleet, pool, folders, run_dir) for pool in fleet.pools(region)}
+    """`folders`: each model's files by name. `run_dir`: a short path for the engines' sockets.
+
+    `store_url`: the region's Redis or Valkey; it may hold a password. `peer_key_file`: with which regions call one another.
+    `peers_file`: where they are, read while the gateway serves (`peer_book`); without it, where the fleet says.
+    """
+    handles = {pool.name: _replicas(fleet, pool, folders, run_dir, store_url) for pool in fleet.pools(region)}
     gateway = fleet.serving.gateway
     ingress = serve.deployment(serve.ingress()(GatewayIngress)).options(
         name="gateway",
@@ -41,7 +48,7 @@ def build(
         ray_actor_options={"num_cpus": gateway.cpus},
         graceful_shutdown_timeout_s=fleet.policy.drain_timeout_s,
     )
-    spec = GatewaySpec(fleet, region, folders, keys_file, secret_file)
+    spec = GatewaySpec(fleet, region, folders, keys_file, secret_file, peer_key_file, store_url, peers_file)
     return ingress.bind(spec, handles)
 
 
@@ -54,13 +61,16 @@ def deploy(app: Application, fleet: Fleet, region: str) -> None:
     )
 
 
-def _replicas(fleet: Fleet, pool: Pool, folders: Mapping[str, Path], run_dir: Path) -> Application:
+def _replicas(
+    fleet: Fleet, pool: Pool, folders: Mapping[str, Path], run_dir: Path, store_url: str
+) -> Application:
     spec = EngineSpec(
         pool=pool,
         model=fleet.model_of(pool),
         profile=fleet.profile(pool),
         folder=folders[pool.model],
         run_dir=run_dir,
+        store_url=store_url,
     )
     deployment = serve.deployment(Replica).options(
         name=pool.name,

@@ -24,7 +24,6 @@ class Board:
 
     def __init__(self) -> None:
         self._reports: Mapping[str, ReplicaReport] = MappingProxyType({})
-        self._posted = threading.Event()
 
     def post(self, reports: Mapping[str, ReplicaReport]) -> None:
         kept = {
@@ -32,15 +31,9 @@ class Board:
             for name, report in reports.items()
         }
         self._reports = MappingProxyType(kept)
-        self._posted.set()
 
     def reports(self) -> Mapping[str, ReplicaReport]:
         return self._reports
-
-    @property
-    def posted(self) -> bool:
-        """Whether the router has said anything yet."""
-        return self._posted.is_set()
 
 
 class Boards:

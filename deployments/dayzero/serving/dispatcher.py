@@ -1,101 +1,41 @@
 """The Dispatcher over Serve handles: the router's decision here, Serve's machinery for the rest.
 
-- A reservation is made before anything is awaited and released on any exit.
-- Closing a dispatch cancels Serve's call, which closes the replica's generator, which aborts the engine's work.
-- Whatever Ray raises for a replica that vanished becomes EngineDeadError; so does waiting on one that went silent
-  while others report (`router.silence`), which Ray takes for slow.
+A decision is made from memory: residency (followed from the region's feed), the replicas' reports (carried by Serve),
+this gateway's own book of what it has sent, and the coefficients that first tokens have taught.
 """
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
-from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+import msgspec
+from ray.serve.handle import DeploymentHandle
 
-from dayzero.engine.errors import EngineDeadError
-from dayzero.engine.frames import decode
+from dayzero.engine.chains import chains_of
 from dayzero.engine.types import EngineRequest, TokenDelta
-from dayzero.router.inflight import InFlight, Reservation
-from dayzero.router.load import Candidate, CostModel, ReplicaId, Report
+from dayzero.router.fit import Fits, Sample
+from dayzero.router.inflight import InFlight
+from dayzero.router.load import Candidate, CostModel, ReplicaId, Report, Score
 from dayzero.router.place import Placement, PlaceRequest, View, place
+from dayzero.router.residency import Residency
 from dayzero.router.silence import LOST_AFTER_S, SUSPECT_AFTER_S, silent
 from dayzero.serving.board import BOARDS, ReplicaReport
-from dayzero.serving.patience import LostError, patient
+from dayzero.serving.dispatch import ServeDispatch
+from dayzero.serving.replica_status import describe, told
 from dayzero.serving.ticket import Ticket
-from dayzero.telemetry.tracing import continued
-
-
-class ServeDispatch:
-    """One attempt through a handle."""
-
-    def __init__(
-        self,
-        handle: DeploymentHandle,
-        request: EngineRequest,
-        ticket: Ticket,
-        held: Reservation,
-        lost: Callable[[str | None], bool] = lambda _: False,
-    ) -> None:
-        self._handle = handle
-        self._request = request
-        self._ticket = ticket
-        self._held = held
-        self._lost = lost
-
-    @property
-    def replica(self) -> str | None:
-        return self._ticket.replica or self._ticket.order[0]
-
-    async def deltas(self) -> AsyncGenerator[TokenDelta, None]:
-        """Raises the engine's errors; EngineDeadError for a replica that is gone."""
-        with self._held:
-            with continued(self._request.trace):  # Ray's own spans look for the current one
-                response = self._handle.generate.remote(self._ticket, self._request.encode())
-            ended = False
-            try:
-                async with aclosing(patient(response, lambda: self._lost(self.replica))) as frames:
-                    async for frame in frames:
-                        delta = decode(frame)
-                        if delta.token_ids:
-                            self._held.first_token()
-                        ended = delta.finish is not None
-                        yield delta
-                ended = True
-            except LostError:
-                raise EngineDeadError("The replica that had this request went silent.") from None
-            except (RayError, RayServeException) as e:
-                ended = True
-                raise EngineDeadError(
-                    f"The replica that had this request is gone ({type(e).__name__})."
-                ) from e
-            finally:
-                if not ended:
-                    give_up(response)
-
-
-def give_up(response: DeploymentResponseGenerator) -> None:
-    """Cancels a call, at whatever point of its life.
-
-    Between the moment Serve assigned it and the moment its reader is told, Serve's own `cancel` finds neither an
-    assignment to stop nor a result to cancel (ray 2.60), and the replica would generate for nobody to the end.
-    """
-    response.cancel()
-    assigned = response._replica_result_future  # noqa: SLF001 there is no other way to the call
-    told = response._replica_result is not None  # noqa: SLF001
-    if not told and assigned.done() and not assigned.cancelled() and assigned.exception() is None:
-        assigned.result().cancel()
 
 
 class ServeDispatcher:
-    """One pool's replicas, reached through one handle."""
+    """One pool's replicas, reached through one handle. `residency`: what they have cached, kept by the feed's follower."""
 
     def __init__(
         self,
         handle: DeploymentHandle,
         *,
+        model: str,
+        residency: Residency,
         cost: CostModel,
         slots: int,
         max_requests: int,
@@ -103,28 +43,49 @@ class ServeDispatcher:
     ) -> None:
         self._handle = handle.options(stream=True)
         self._board = BOARDS.of(handle.deployment_name)
+        self._model = model
+        self._residency = residency
         self._cost = cost
         self._slots = slots
         self._max_requests = max_requests
         self._clock = clock
         self._book = InFlight()
+        self._fits = Fits(cost, clock=clock)
+
+    def unit_sizes(self) -> frozenset[int]:
+        return self._residency.unit_sizes()
 
     def place(self, request: EngineRequest, excluded: frozenset[str]) -> Placement:
         """Raises NoReplicaError."""
         reports = self._board.reports()
         suspects = silent(_ages(reports), SUSPECT_AFTER_S)
+        reusable = self._residency.reusable(
+            chains_of(request, self._model, self._residency.unit_sizes()), request.prompt_tokens
+        )
         candidates = tuple(
-            self._candidate(ReplicaId(name), report, suspect=name in suspects)
+            self._candidate(ReplicaId(name), report, reusable.get(name), suspect=name in suspects)
             for name, report in reports.items()
         )
         asked = PlaceRequest(
-            request.request_id, request.prompt_tokens, frozenset(ReplicaId(name) for name in excluded)
+            request.request_id,
+            request.prompt_tokens,
+            frozenset(ReplicaId(name) for name in excluded),
+            request.affinity,
         )
         return place(asked, View(candidates, self._cost), self._clock())
 
     def dispatch(self, request: EngineRequest, placement: Placement) -> ServeDispatch:
-        held = self._book.reserve(placement.order[0], request.prompt_tokens, self._clock())
-        return ServeDispatch(self._handle, request, Ticket(placement.order), held, self._is_lost)
+        best = placement.scores[0]
+        held = self._book.reserve(best.replica, request.expected_uncached_tokens, self._clock())
+        return ServeDispatch(
+            self._handle,
+            msgspec.structs.replace(request, chain=b"", chain_unit_tokens=0),  # only placing asks with it
+            Ticket(placement.order),
+            held,
+            lost=self._is_lost,
+            learn=partial(self._learn, placement.scores[:2], request),
+            clock=self._clock,
+        )
 
     def replicas(self) -> list[dict[str, Any]]:
         reports = self._board.reports()
@@ -137,18 +98,16 @@ class ServeDispatcher:
                 time.time(),
                 suspect=name in suspects,
             )
+            | {"cost": told(self._fits.cost(ReplicaId(name)))}
             for name, report in sorted(reports.items())
         ]
 
     def _is_lost(self, replica: str | None) -> bool:
         return replica is not None and replica in silent(_ages(self._board.reports()), LOST_AFTER_S)
 
-    @property
-    def ready(self) -> bool:
-        """Whether Serve has told this process of its replicas."""
-        return self._board.posted
-
-    def _candidate(self, replica: ReplicaId, report: ReplicaReport, *, suspect: bool) -> Candidate:
+    def _candidate(
+        self, replica: ReplicaId, report: ReplicaReport, reusable_tokens: int | None, *, suspect: bool
+    ) -> Candidate:
         stats, health = report.stats.get("stats"), report.stats.get("health")
         said = None
         if stats is not None:
@@ -164,55 +123,34 @@ class ServeDispatcher:
             report=said,
             own=self._book.own(replica),
             unreported=self._book.unreported(replica, said.at_s if said else None),
+            reusable_tokens=reusable_tokens if self._is_this_life(replica, report) else None,
+            cost=self._fits.cost(replica),
         )
+
+    def _is_this_life(self, replica: ReplicaId, report: ReplicaReport) -> bool:
+        """Whether the feed speaks of the engine that reports here: what another life of it held is gone."""
+        life, info = self._residency.lives.get(replica), report.stats.get("info")
+        return life is not None and info is not None and life.incarnation == info["incarnation"]
+
+    def _learn(
+        self,
+        scores: Sequence[Score],
+        request: EngineRequest,
+        replica: ReplicaId,
+        delta: TokenDelta,
+        seconds: float,
+    ) -> None:
+        """What was really cached is known by now, and counts instead of what was expected."""
+        score = next((score for score in scores if score.replica == replica), None)
+        if score is None or delta.usage is None:
+            return
+        sample = Sample.of(score, seconds)
+        uncached = request.prompt_tokens - delta.usage.cached_tokens
+        self._fits.keep({ReplicaId(name) for name in self._board.reports()})
+        self._fits.observe(replica, replace(sample, uncached_tokens=float(uncached)))
 
 
 def _ages(reports: Mapping[str, ReplicaReport]) -> dict[ReplicaId, float]:
     """Seconds since each replica's last report came in, by this process's own clock; those without one are left out."""
     now_s = time.time()
     return {ReplicaId(name): now_s - report.seen_s for name, report in reports.items() if report.stats}
-
-
-def describe(
-    name: str, report: ReplicaReport, in_flight: int, now_s: float, *, suspect: bool = False
-) -> dict[str, Any]:
-    """One replica as `dayzero status` shows it; figures it did not report are absent."""
-    said = report.stats
-    line: dict[str, Any] = {"replica": name, "in_flight": in_flight}
-    if not said:
-        return line | {"health": "unknown", "doing": "has not reported yet"}
-    stats, info, health = said["stats"], said["info"], said["health"]
-    if suspect:
-        health = {"ok": False, "reason": f"silent for {now_s - report.seen_s:.0f} s"}
-    return line | {
-        "health": "ok" if health["ok"] else health["reason"],
-        "doing": doing(stats),
-        "running": stats["running"],
-        "waiting": stats["waiting"],
-        "backlog_tokens": stats["running_prompt_tokens"],
-        "kv_usage": round(stats["kv_usage"], 4),
-        "cached_blocks": sum(stats["resident_blocks"].values()),
-        "prompt_tokens_total": stats["prompt_tokens_total"],
-        "cached_tokens_total": stats["cached_tokens_total"],
-        "generated_tokens_total": stats["generated_tokens_total"],
-        "requests_total": stats["requests_total"],
-        "engine": info["engine"],
-        "engine_version": info["engine_version"],
-        "incarnation": info["incarnation"],
-        "up_s": round(now_s - said["started_s"], 1),
-        "report_age_s": round(now_s - said["reported_s"], 1),
-    }
-
-
-def doing(stats: dict[str, Any]) -> str:
-    """What a replica is at, in words."""
-    if not stats["running"] and not stats["waiting"]:
-        return "idle"
-    parts = []
-    if stats["running_prompt_tokens"]:
-        parts.append(f"prefilling {stats['running_prompt_tokens']:,} tokens")
-    if stats["running"]:
-        parts.append(f"generating {stats['running']}")
-    if stats["waiting"]:
-        parts.append(f"{stats['waiting']} waiting")
-    return ", ".join(parts)

@@ -1,92 +1,115 @@
-"""The gateway as a Serve ingress: builds the core from the fleet and hands Serve its ASGI app."""
+"""The gateway as a Serve ingress: builds the core from the fleet and hands Serve its ASGI app.
 
-import logging
-import time
+What runs beside the requests is built here too: the follower of the region's feed, the writer of decisions, and the
+probes of the peers.
+"""
+
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ray.serve.handle import DeploymentHandle
 
 from dayzero.config import Fleet, Pool
 from dayzero.gateway.app import create_app
+from dayzero.gateway.feed_view import FeedView
 from dayzero.gateway.middleware import RequestEnvelope
-from dayzero.gateway.retry import RetryPolicy
-from dayzero.gateway.service import CanaryPolicy, Gateway, GatewayLimits, ServedModel
+from dayzero.gateway.regions.dispatcher import RegionalDispatcher
+from dayzero.gateway.regions.peers import Peers
+from dayzero.gateway.regions.policy import RegionsPolicy
+from dayzero.gateway.regions.prefixes import ResidencyDigests
+from dayzero.gateway.service import Gateway, ServedModel
+from dayzero.router.feed import DecisionStore, Follower, Store
 from dayzero.router.load import CostModel
+from dayzero.router.residency import Residency
+from dayzero.serving import gateway_parts
 from dayzero.serving.dispatcher import ServeDispatcher
-from dayzero.serving.frontends import load_frontend
+from dayzero.serving.peer_book import PeerBook
+from dayzero.serving.region_peers import peers_of, regions_policy
 from dayzero.telemetry import setup
 from dayzero.tenancy import load_keys, load_or_make_secret
-
-log = logging.getLogger(__name__)
+from dayzero.tenancy.private_file import read_key
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySpec:
-    """What an ingress is built from. `folders`: each model's files; the key file and the secret are read in place."""
+    """What an ingress is built from. `folders`: each model's files; key files and the secret are read in place."""
 
     fleet: Fleet
     region: str
     folders: Mapping[str, Path]
     keys_file: Path
     secret_file: Path
+    peer_key_file: Path
+    store_url: str = field(repr=False)
+    """The region's Valkey; it may hold a password."""
+    peers_file: Path | None = None
+    """Where the others are, followed while it serves; None: where the fleet says."""
 
 
 class GatewayIngress:
     """Bound into the Serve application by `dayzero.serving.app.build`; `serve.ingress()` calls the builder."""
 
     def __init__(self, spec: GatewaySpec, handles: Mapping[str, DeploymentHandle]) -> None:
-        policy = spec.fleet.policy
-        serving = spec.fleet.serving.gateway
+        fleet = spec.fleet
+        pools = fleet.pools(spec.region)
+        rules = regions_policy(fleet)
+        peers = _peers(spec, rules)
+        residencies = {pool.model: Residency() for pool in pools}
+        self._digests = ResidencyDigests(residencies)
+        store = Store(spec.store_url)
+        decisions = DecisionStore(store, region=spec.region)
+        follower = Follower(store, region=spec.region, residency_of=residencies.get)
         self._gateway = Gateway(
             region=spec.region,
-            models=[_served(spec, pool, handles[pool.name]) for pool in spec.fleet.pools(spec.region)],
+            models=[
+                _served(spec, pool, _local(spec, pool, handles[pool.name], residencies[pool.model]), peers)
+                for pool in pools
+            ],
             keys=load_keys(spec.keys_file),
             secret=load_or_make_secret(spec.secret_file),
-            limits=GatewayLimits(
-                max_body_bytes=policy.limits.max_body_bytes,
-                max_in_flight=serving.max_ongoing_requests,
-                body_timeout_s=policy.limits.body_timeout_s,
-                request_timeout_s=policy.limits.request_timeout_s,
-            ),
+            limits=gateway_parts.limits(fleet),
             tracing=setup("dayzero-gateway"),
-            retry_policy=RetryPolicy(
-                max_attempts=policy.retry.max_attempts,
-                budget_share=policy.retry.budget_share,
-                budget_floor_per_s=policy.retry.budget_floor_per_s,
-            ),
-            canary=CanaryPolicy(
-                period_s=policy.canary.period_s,
-                timeout_s=policy.canary.timeout_s,
-                max_tokens=policy.canary.max_tokens,
-            ),
+            retry_policy=gateway_parts.retry_policy(fleet),
+            canary=gateway_parts.canary_policy(fleet),
+            peers=peers,
+            residency=fleet.policy.regions.residency,
+            heartbeat_s=rules.heartbeat_s,
+            background={"the keeping of decisions": decisions.run},
+            decision_sink=decisions,
+            feed=FeedView(follower, residencies),
         )
 
     def __serve_build_asgi_app__(self) -> RequestEnvelope:
-        return create_app(self._gateway, trust_edge=True)
+        return create_app(self._gateway, trust_edge=True, digests=self._digests)
 
 
-def _served(spec: GatewaySpec, pool: Pool, handle: DeploymentHandle) -> ServedModel:
-    model = spec.fleet.model_of(pool)
+def _peers(spec: GatewaySpec, rules: RegionsPolicy) -> Peers:
+    book = PeerBook(spec.fleet, spec.region, spec.peers_file)
+    if not book.urls():
+        return Peers(())
+    return peers_of(book, read_key(spec.peer_key_file), rules)
+
+
+def _local(spec: GatewaySpec, pool: Pool, handle: DeploymentHandle, residency: Residency) -> ServeDispatcher:
     profile = spec.fleet.profile(pool)
-    return ServedModel(
-        name=model.name,
-        aliases=model.aliases,
-        pool=pool.name,
-        frontend=load_frontend(model.frontend, spec.folders[model.name]),
-        dispatcher=ServeDispatcher(
-            handle,
-            cost=CostModel(
-                fixed_s=profile.cost.fixed_s,
-                prefill_s_per_token=profile.cost.prefill_s_per_token,
-                decode_s_per_running=profile.cost.decode_s_per_running,
-                slot_s=profile.cost.slot_s,
-            ),
-            slots=profile.max_num_seqs,
-            max_requests=pool.max_ongoing_requests,
+    return ServeDispatcher(
+        handle,
+        model=spec.fleet.model_of(pool).name,
+        residency=residency,
+        cost=CostModel(
+            fixed_s=profile.cost.fixed_s,
+            prefill_s_per_token=profile.cost.prefill_s_per_token,
+            decode_s_per_running=profile.cost.decode_s_per_running,
+            slot_s=profile.cost.slot_s,
         ),
-        max_model_tokens=model.max_model_tokens,
-        default_max_tokens=model.default_max_tokens,
-        created_s=int(time.time()),
+        slots=profile.max_num_seqs,
+        max_requests=pool.max_ongoing_requests,
     )
+
+
+def _served(spec: GatewaySpec, pool: Pool, local: ServeDispatcher, peers: Peers) -> ServedModel:
+    model = spec.fleet.model_of(pool)
+    spill = regions_policy(spec.fleet).spill
+    dispatcher = RegionalDispatcher(local, peers, model=model.name, home=spec.region, policy=spill)
+    return gateway_parts.served(model, pool.name, spec.folders[model.name], dispatcher)

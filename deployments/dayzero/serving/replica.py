@@ -3,6 +3,7 @@
 - It knows tokens only. What it sends back are frames (`dayzero.engine.frames`): deltas, or an error as data.
 - A dead engine takes its replica down: the guard sees it within seconds, lets running calls fail with the engine's
   own error, and ends the process, which Serve replaces.
+- What its engine caches is told to the region's gateways by its `CacheFeed`.
 - Drain: Serve stops placing, waits for running calls, then `__del__` stops the engine.
 """
 
@@ -11,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from dayzero.engine.protocol import Engine, Health
 from dayzero.engine.types import EngineRequest, TokenDelta
 from dayzero.errors import DayzeroError
 from dayzero.gateway.errors import InternalError
+from dayzero.serving.cache_feed import CacheFeed
 from dayzero.serving.coalesce import coalesce, interval_s
 from dayzero.serving.engines.factory import EngineSpec, make_engine
 from dayzero.serving.ticket import Ticket
@@ -48,6 +50,10 @@ class Replica:
         self._tracing = setup("dayzero-replica")
         self._started_s = time.time()
         await self._engine.start()
+        self._feed = CacheFeed(
+            self._engine, replica=self._name, region=spec.pool.region, store_url=spec.store_url
+        )
+        await self._feed.start()
         self._guard_task = asyncio.create_task(self._guard())
 
     async def generate(self, ticket: Ticket, payload: bytes) -> AsyncGenerator[bytes, None]:  # noqa: ARG002
@@ -58,6 +64,7 @@ class Replica:
             with self._tracing.start(SpanName.GENERATE, extract(request.trace)) as span:
                 self._describe(span, request)
                 carried = msgspec.structs.replace(request, trace=inject(span))
+                self._feed.admit(carried)
                 deltas = coalesce(self._engine.generate(carried), lambda: interval_s(self._streams))
                 async with aclosing(deltas):
                     async for delta in deltas:
@@ -80,12 +87,13 @@ class Replica:
         span.set(Attribute.PROMPT_TOKENS, request.prompt_tokens)
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """What Serve carries to every router and status page: see `dayzero.serving.report`."""
+        """What Serve carries to every router and status page: `dayzero.serving.board` keeps it there."""
         return {
             "replica": self._name,
             "health": msgspec.to_builtins(self._health),
             "info": msgspec.to_builtins(self._engine.info),
             "stats": msgspec.to_builtins(self._engine.stats()),
+            "feed": self._feed.describe(),
             "started_s": self._started_s,
             "reported_s": time.time(),
         }
@@ -101,12 +109,14 @@ class Replica:
             if not self._health.ok:
                 log.error("the engine of %s is dead: %s", self._name, self._health.reason)
                 await asyncio.sleep(LAST_WORDS_S)
-                await asyncio.wait_for(self._engine.stop(), timeout=5.0)
+                with suppress(Exception):  # one that cannot even be stopped ends with the process
+                    await asyncio.wait_for(self._engine.stop(), timeout=5.0)
                 os._exit(EXIT_ENGINE_DEAD)
             await asyncio.sleep(GUARD_PERIOD_S)
 
     async def __del__(self) -> None:
         self._guard_task.cancel()
+        await self._feed.stop()
         await self._engine.stop()
         self._tracing.shutdown()
 

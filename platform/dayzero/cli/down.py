@@ -2,13 +2,16 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 
-from dayzero.serving.local.folders import RunFolder
-from dayzero.serving.local.region import LocalRegion
+from dayzero.cli.names import split
+from dayzero.serving.local.fleet import LocalFleet
+from dayzero.serving.local.folders import FleetFolder
+from dayzero.serving.local.store import KEEPER, SERVER
 
 
-def stop(*, as_json: bool) -> int:
-    ended = LocalRegion(RunFolder.default()).down()
+def stop(*, regions: Sequence[str] | None, as_json: bool) -> int:
+    ended = LocalFleet(FleetFolder.default()).down(split(regions))
     if as_json:
         record = [{"pid": process.pid, "name": process.name} for process in ended]
         print(json.dumps({"ended": record}, indent=2))
@@ -27,4 +30,6 @@ def kind(name: str) -> str:
     """What a process is to the person who started the region: Ray's many are one thing."""
     if name.startswith("ray::ServeReplica:"):
         return name.rsplit(":", 1)[1]
+    if name in {KEEPER, SERVER}:
+        return "Valkey"
     return "vLLM" if "vllm" in name.lower() else "Ray"

@@ -1,46 +1,52 @@
-"""`dayzero up`: start one region and say how to use it."""
+"""`dayzero up`: start the regions and say how to use them."""
 
 import json
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from dayzero.cli.failure import STOPPED
+from dayzero.cli.names import split
 from dayzero.cli.progress import ConsoleProgress
 from dayzero.config import EngineKind, Fleet, load
 from dayzero.serving.local.errors import PreflightError
-from dayzero.serving.local.folders import RunFolder, checkout_folder
-from dayzero.serving.local.region import LocalRegion, Started
+from dayzero.serving.local.fleet import LocalFleet, Started
+from dayzero.serving.local.folders import FleetFolder, checkout_folder
+from dayzero.serving.local.options import Options
 from dayzero.serving.local.state import RunState
 
 
 def start(
-    fleet_file: Path | None, *, engine: EngineKind | None, port: int | None, region: str | None, as_json: bool
+    fleet_file: Path | None,
+    *,
+    engine: EngineKind | None,
+    port: int | None,
+    regions: Sequence[str] | None,
+    as_json: bool,
 ) -> int:
     signal.signal(
         signal.SIGTERM, _interrupt
     )  # so that a start that is told to end clears away what it started
     path = fleet_file or default_fleet()
     fleet = load(path)
-    name = region or fleet.infrastructure.regions[0].name
-    fleet.region(name)
-    if engine is not None:
-        fleet = fleet.with_engine(engine)
-    if port is not None:
-        fleet = fleet.with_port(port, name)
-
-    run = RunFolder.default()
+    names = split(regions)
+    for name in names or ():
+        fleet.region(name)
+    folder = FleetFolder.default()
     progress = ConsoleProgress(sys.stderr if as_json else sys.stdout)
     try:
-        started = LocalRegion(run).up(fleet, name, fleet_name=str(path), progress=progress)
+        started = LocalFleet(folder).up(
+            fleet, fleet_name=str(path), progress=progress, regions=names, given=Options(engine, port)
+        )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(STOPPED) from None
     if as_json:
-        print(json.dumps(record(started, fleet, run), indent=2))
+        print(json.dumps(record(started, fleet, folder), indent=2))
     else:
-        print(text(started, fleet, run))
+        print(text(started, fleet, folder))
     return 0
 
 
@@ -53,59 +59,85 @@ def default_fleet() -> Path:
     return checkout / "deployments" / "local.yaml"
 
 
-def models_of(fleet: Fleet, state: RunState) -> list[str]:
-    return list(dict.fromkeys(pool.model for pool in fleet.pools(state.region)))
+def models_of(fleet: Fleet, region: str) -> list[str]:
+    return list(dict.fromkeys(pool.model for pool in fleet.pools(region)))
 
 
-def record(started: Started, fleet: Fleet, run: RunFolder) -> dict[str, object]:
+def replicas_of(fleet: Fleet, region: str) -> int:
+    return sum(pool.replicas for pool in fleet.pools(region))
+
+
+def record(started: Sequence[Started], fleet: Fleet, folder: FleetFolder) -> dict[str, object]:
     """The result for programs. It names the file of the key, not the key."""
+    return {
+        "api_key_file": str(folder.client_key),
+        "ray_token_file": str(folder.ray_token),
+        "regions": [_region_record(one, fleet) for one in started],
+    }
+
+
+def _region_record(started: Started, fleet: Fleet) -> dict[str, object]:
     state = started.state
     return {
         "region": state.region,
         "engine": state.engine,
-        "models": models_of(fleet, state),
-        "replicas": sum(pool.replicas for pool in fleet.pools(state.region)),
+        "models": models_of(fleet, state.region),
+        "replicas": replicas_of(fleet, state.region),
         "base_url": f"{state.base_url}/v1",
-        "api_key_file": str(run.client_key),
         "dashboard_url": state.dashboard_url,
-        "ray_token_file": str(run.ray_token),
         "ray_address": state.ray_address,
+        "store_url": state.store_url,
         "run_id": state.run_id,
         "was_running": started.was_running,
     }
 
 
-def text(started: Started, fleet: Fleet, run: RunFolder) -> str:
+def text(started: Sequence[Started], fleet: Fleet, folder: FleetFolder) -> str:
     """The result for people: every line of it can be used as it stands."""
-    state = started.state
-    models = models_of(fleet, state)
-    count = sum(pool.replicas for pool in fleet.pools(state.region))
-    head = "was already running" if started.was_running else "is ready"
-    stop = "make down" if checkout_folder() is not None else "dayzero down"
-    lines = [
-        "",
-        f"{state.region} {head}: {', '.join(models)} on {count} replicas of {state.engine}.",
-        "",
-        f"  API        {state.base_url}/v1",
-        f"  API key    {run.client_key.read_text().strip()}  (kept in {short(run.client_key)})",
-        f"  Ray        {state.dashboard_url}  (it asks for a token: cat {shlex.quote(short(run.ray_token))})",
-        f"  logs       {short(run.logs)}, {short(run.path / 'ray')}/session_latest/logs",
-        f"  stop       {stop}",
+    lines = [""]
+    for one in started:
+        lines += _region_lines(one, fleet, folder)
+    first = started[0].state
+    everywhere = ", the same in every region" if len(started) > 1 else ""
+    lines += [
+        f"API key  {folder.client_key.read_text().strip()}  (kept in {short(folder.client_key)}{everywhere})",
+        f"Ray      asks for a token: cat {shlex.quote(short(folder.ray_token))}",
+        f"Stop     {'make down' if checkout_folder() is not None else 'dayzero down'}",
         "",
         "Try it:",
         "",
-        curl(state, models[0], run),
+        curl(first, models_of(fleet, first.region)[0], folder),
         "",
     ]
     return "\n".join(lines)
 
 
-def curl(state: RunState, model: str, run: RunFolder) -> str:
+def _region_lines(started: Started, fleet: Fleet, folder: FleetFolder) -> list[str]:
+    state = started.state
+    head = "was already running" if started.was_running else "is ready"
+    models, count = ", ".join(models_of(fleet, state.region)), replicas_of(fleet, state.region)
+    here = folder.region(state.region)
+    return [
+        f"{state.region} {head}: {models} on {count} {'replica' if count == 1 else 'replicas'} of {state.engine}.",
+        f"  API    {state.base_url}/v1",
+        f"  Ray    {state.dashboard_url}",
+        f"  logs   {short(here.logs)}, {short(here.path / 'ray')}/session_latest/logs",
+        "",
+    ]
+
+
+def curl(state: RunState, model: str, folder: FleetFolder) -> str:
     """A request that works when pasted; the key comes from its file, so that it stays out of the shell's history."""
-    body = {"model": model, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    body = {
+        "model": model,
+        "messages": question,
+        "temperature": 0,
+        "max_tokens": 64,
+    }  # so that a small model keeps to it
     return (
         f"curl {state.base_url}/v1/chat/completions"
-        f' -H "Authorization: Bearer $(cat {shlex.quote(short(run.client_key))})"'
+        f' -H "Authorization: Bearer $(cat {shlex.quote(short(folder.client_key))})"'
         f" -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body))}"
     )
 

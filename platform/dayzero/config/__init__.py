@@ -6,9 +6,9 @@
 
 from dayzero.config.errors import Fault, FleetError, FleetFileError, FleetInvalidError
 from dayzero.config.fleet import Fleet
-from dayzero.config.infrastructure import Http, Infrastructure, RayCluster, Region
+from dayzero.config.infrastructure import Http, Infrastructure, RayCluster, Redis, Region
 from dayzero.config.load import load, parse
-from dayzero.config.policy import Canary, Limits, Policy, Retry
+from dayzero.config.policy import Canary, Limits, Policy, Regions, Retry, Spill
 from dayzero.config.serving import (
     Cost,
     Dtype,
@@ -45,10 +45,13 @@ __all__ = [
     "Pool",
     "Profile",
     "RayCluster",
+    "Redis",
     "Region",
+    "Regions",
     "Retry",
     "Serving",
     "Sim",
+    "Spill",
     "Weights",
     "load",
     "parse",

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dayzero.config.faults import did_you_mean
 from dayzero.config.infrastructure import Region
-from dayzero.config.policy import Policy
+from dayzero.config.policy import Policy, Regions
 from dayzero.config.record import Record
 from dayzero.config.serving import Gateway, Model, Pool, Profile
 from dayzero.config.yaml_source import Path
@@ -89,6 +89,7 @@ def check(parts: Parts) -> Iterator[Finding]:
     yield from _cpus(parts)
     if parts.policy is not None:
         yield from _policy(parts.policy)
+        yield from _regions(parts.policy.regions, parts)
 
 
 def _duplicates(parts: Parts) -> Iterator[Finding]:
@@ -237,6 +238,30 @@ def _policy(policy: Policy) -> Iterator[Finding]:
             ("policy", "canary", "timeout_s"),
             f"must be less than limits.request_timeout_s ({policy.limits.request_timeout_s:g})",
         )
+
+
+def _regions(rules: Regions, parts: Parts) -> Iterator[Finding]:
+    path: Path = ("policy", "regions")
+    if rules.heartbeat_s >= rules.lost_after_s:
+        yield (
+            (*path, "heartbeat_s"),
+            f"must be less than lost_after_s ({rules.lost_after_s:g}): every stream would count as lost",
+        )
+    if rules.spill.max_age_s <= rules.probe_period_s + rules.probe_timeout_s:
+        yield (
+            (*path, "spill", "max_age_s"),
+            (
+                f"must be more than probe_period_s + probe_timeout_s"
+                f" ({rules.probe_period_s + rules.probe_timeout_s:g}): a region would be stale between two probes"
+            ),
+        )
+    for tenant, regions in rules.residency.items():
+        if not regions:
+            yield (*path, "residency", tenant), "names no region: this tenant could be served nowhere"
+        for i, name in enumerate(regions):
+            if name not in parts.region_names:
+                hint = did_you_mean(name, sorted(parts.region_names))
+                yield (*path, "residency", tenant, i), f"no region is called '{name}'{hint}"
 
 
 def _twice(names: Iterable[Finding], what: str) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """What pydantic found, as faults in our words: where, what was found, what was expected, and a guess."""
 
+import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
@@ -12,6 +13,8 @@ from dayzero.config.schema import annotation_at, is_record, plain, words
 from dayzero.config.yaml_source import Path, Source
 
 _SHOWN_CHARACTERS = 40
+_CREDENTIALS = re.compile(r"(?<=://)\S*@")
+"""Of a URL: a fault is printed and logged."""
 
 
 def field_faults(error: ValidationError, root: type[Record], source: Source) -> Iterator[Fault]:
@@ -66,6 +69,7 @@ def _shown(value: Any, raw: str | None) -> str:
         case int() | float():
             return f"the number {raw or value}"
         case str():
+            value = _CREDENTIALS.sub("…@", value)
             cut = value if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]}…"
             return f"the text {cut!r}"
         case tuple():

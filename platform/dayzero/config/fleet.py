@@ -5,6 +5,8 @@
 """
 
 import hashlib
+import json
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,6 +32,19 @@ class Fleet(Record):
     def hash(self) -> str:
         parts = (self.infrastructure.hash, self.serving.hash, self.policy.hash)
         return hashlib.sha256(":".join(parts).encode()).hexdigest()[:16]
+
+    def hash_of(self, region: str) -> str:
+        """Names what one region is: itself, what it serves, the policy, and who the others are.
+
+        What else changes in another region leaves it as it was: where it listens too, since gateways are told of
+        that while they run. Raises FleetError.
+        """
+        pools = self.pools(region)
+        models = [self.model_of(pool) for pool in pools]
+        records = (self.region(region), *pools, *models, self.serving.gateway, self.policy)
+        content = [record.model_dump(mode="json") for record in records]
+        content += [{"name": r.name, "at": r.http.internal_url} for r in self.infrastructure.regions]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def region(self, name: str) -> Region:
         """Raises FleetError."""
@@ -64,25 +79,22 @@ class Fleet(Record):
                     return profile
         raise FleetError(f"pool '{pool.name}' is not of this fleet")
 
-    def with_engine(self, engine: EngineKind) -> "Fleet":
-        """Every pool on `engine`. Raises FleetInvalidError."""
+    def with_engine(self, engine: EngineKind, region: str | None = None) -> "Fleet":
+        """Every pool, or those of one region, on `engine`. Raises FleetInvalidError."""
         data = self.model_dump()
         for pool in data["serving"]["pools"]:
-            pool["engine"] = engine
+            if region is None or pool["region"] == region:
+                pool["engine"] = engine
         return self._made_of(data)
 
-    def with_port(self, port: int, region: str | None = None) -> "Fleet":
-        """A region's gateway on another port; the name may be left out where there is one region only."""
-        if region is None:
-            if len(self.infrastructure.regions) > 1:
-                names = ", ".join(r.name for r in self.infrastructure.regions)
-                raise FleetError(f"say which region gets port {port}: {names}")
-            region = self.infrastructure.regions[0].name
-        self.region(region)
+    def with_ports(self, ports: Mapping[str, int]) -> "Fleet":
+        """The gateways of these regions on other ports. Raises FleetError."""
+        for region in ports:
+            self.region(region)
         data = self.model_dump()
         for item in data["infrastructure"]["regions"]:
-            if item["name"] == region:
-                item["http"]["port"] = port
+            if item["name"] in ports:
+                item["http"]["port"] = ports[item["name"]]
         return self._made_of(data)
 
     @staticmethod

@@ -4,7 +4,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dayzero.config.record import ByteCount, Count, Host, Name, Port, Record, Section, Words
+from dayzero.config.record import (
+    BaseUrl,
+    ByteCount,
+    Count,
+    Host,
+    Name,
+    Port,
+    Record,
+    RedisUrl,
+    Section,
+    Words,
+)
 
 
 class Http(Record):
@@ -14,6 +25,14 @@ class Http(Record):
     """The address it binds; 127.0.0.1 keeps it on this machine."""
     port: Port = 8000
     """The port of the public API."""
+    internal_url: BaseUrl | None = None
+    """Where other regions' gateways reach it; absent: `http://host:port`."""
+
+    @property
+    def url(self) -> str:
+        """From this machine."""
+        host = "127.0.0.1" if self.host in {"0.0.0.0", "::"} else self.host  # noqa: S104 compared, not bound
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
 class RayCluster(Record):
@@ -29,6 +48,15 @@ class RayCluster(Record):
     """Shared memory for objects. Requests travel as arguments, so a small one is enough."""
 
 
+class Redis(Record):
+    """The region's own Valkey or Redis: what caches hold, and decisions of the last hour. Never a request's way."""
+
+    url: RedisUrl | None = Field(default=None, repr=False)
+    """A Valkey or Redis of yours; each region has its own. Absent: an embedded Valkey, started with the region."""
+    memory_bytes: ByteCount = Field(default=256 * 1024 * 1024, ge=8 * 1024 * 1024)
+    """How much the embedded Valkey may hold, 8 MiB or more; a store of yours has its own limit."""
+
+
 class Region(Record):
     """One region is one Ray cluster."""
 
@@ -38,6 +66,7 @@ class Region(Record):
     """Where it runs: `local` is this machine."""
     http: Http = Http()
     ray: RayCluster = RayCluster()
+    redis: Redis = Redis()
 
 
 Regions = Annotated[tuple[Region, ...], Field(min_length=1), Words("a list of one region or more")]

@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -58,6 +59,23 @@ def _scalar(value: Any) -> Any:
     return value
 
 
+def _redis_url(value: str) -> str:
+    """What redis-py can connect to; anything else would be found out long after the start."""
+    try:
+        url = urlsplit(value)
+        port = url.port
+    except ValueError:
+        raise ValueError("not a URL") from None
+    by_path = url.scheme == "unix" and not url.hostname and len(url.path) > 1
+    by_host = url.scheme in {"redis", "rediss"} and bool(url.hostname) and port != 0
+    database = url.path.strip("/")
+    if by_host and database and not (database.isascii() and database.isdigit()):
+        raise ValueError("the database is not a number")
+    if not (by_path or by_host) or url.fragment or any(letter.isspace() for letter in value):
+        raise ValueError("not a store's URL")
+    return value
+
+
 Name = Annotated[
     str,
     Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
@@ -70,6 +88,11 @@ ModelName = Annotated[
 ]
 Host = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9.:-]{1,253}$"), Words("an address or a host's name, without a port")
+]
+BaseUrl = Annotated[
+    str,
+    Field(pattern=r"^https?://([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?$"),
+    Words("a URL of scheme, host and port only, as http://10.0.0.5:8000"),
 ]
 Port = Annotated[int, Field(ge=1, le=65535), Words("a port, 1 to 65535")]
 Count = Annotated[int, Field(ge=1, le=1_000_000), Words("a whole number, 1 or more")]
@@ -89,5 +112,11 @@ Rate = Annotated[float, Field(ge=0, le=1_000_000), Words("a number a second, 0 o
 Flag = Annotated[bool, Words("true or false")]
 AbsolutePath = Annotated[
     str, Field(pattern=r"^/[^\x00]*$", max_length=4096), Words("an absolute path, beginning with /")
+]
+RedisUrl = Annotated[
+    str,
+    AfterValidator(_redis_url),
+    Field(max_length=1024),
+    Words("a store's URL: redis://HOST:PORT/0, rediss://HOST:PORT/0 for TLS, or unix:///PATH/TO.sock"),
 ]
 Scalar = Annotated[Any, AfterValidator(_scalar), Words("text, a number, true or false")]

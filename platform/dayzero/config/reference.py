@@ -13,7 +13,7 @@ from dayzero.config.schema import records, words
 _HEAD = """\
 # The fleet file
 
-One YAML file says what a fleet is. `deployments/local.yaml` is the smallest one. The file has three sections:
+One YAML file says what a fleet is. `deployments/local.yaml` is that of one machine. The file has three sections:
 `infrastructure`, `serving` and `policy`. Each has its own hash, so that a change of one does not touch the others.
 
 - A field that is not listed here is refused, with its line and what was expected. All faults are shown at once.

@@ -16,8 +16,12 @@ from dayzero.api import openapi
 from dayzero.api.errors import MethodNotAllowedError, RouteNotFoundError
 from dayzero.api.models import model_list, model_object
 from dayzero.gateway.chat import ChatCompletions
+from dayzero.gateway.decisions import KEPT_S
+from dayzero.gateway.errors import DecisionNotFoundError
 from dayzero.gateway.http import JSON_TYPE, Receive, Scope, Send, send_bytes
 from dayzero.gateway.middleware import RequestEnvelope
+from dayzero.gateway.regions.endpoint import GENERATE, PeerGenerate, PeerLoad
+from dayzero.gateway.regions.info import Digests
 from dayzero.gateway.service import Gateway
 
 Answer = tuple[int, bytes, tuple[bytes, bytes]]
@@ -32,8 +36,13 @@ def product_version() -> str:
         return "0.0.0"
 
 
-def create_app(gateway: Gateway, *, trust_edge: bool = False) -> RequestEnvelope:
-    """The whole app, outermost layer included. `trust_edge`: an edge of ours has set the request's id."""
+def create_app(
+    gateway: Gateway, *, trust_edge: bool = False, digests: Digests | None = None
+) -> RequestEnvelope:
+    """The whole app, outermost layer included. `trust_edge`: an edge of ours has set the request's id.
+
+    `digests`: what other regions may know of the prefixes that are cached here.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Router) -> AsyncIterator[None]:
@@ -43,6 +52,7 @@ def create_app(gateway: Gateway, *, trust_edge: bool = False) -> RequestEnvelope
 
     document = msgspec.json.encode(openapi.document(product_version()))
     docs = bytes(get_swagger_ui_html(openapi_url="/openapi.json", title="dayzero").body)
+    for_peers = PeerLoad(gateway, digests)
     router = Router(
         [
             Route("/v1/chat/completions", _Only("POST", ChatCompletions(gateway))),
@@ -52,6 +62,10 @@ def create_app(gateway: Gateway, *, trust_edge: bool = False) -> RequestEnvelope
             Route("/readyz", _Get(lambda _: _readyz(gateway))),
             Route("/metrics", _Get(lambda _: (200, gateway.metrics_text(), METRICS_TYPE))),
             Route("/internal/v1/status", _Get(lambda scope: _status(gateway, scope))),
+            Route(GENERATE, _Only("POST", PeerGenerate(gateway))),
+            Route("/internal/v1/peer", _Only("GET", for_peers.load)),
+            Route("/internal/v1/peer/digest", _Only("GET", for_peers.digest)),
+            Route("/internal/v1/decisions/{request_id}", _Get(lambda scope: _decision(gateway, scope))),
             Route("/openapi.json", _Get(lambda _: (200, document, JSON_TYPE))),
             Route("/docs", _Get(lambda _: (200, docs, HTML_TYPE))),
         ],
@@ -82,15 +96,16 @@ class _Only:
 
 
 class _Get:
-    """A small answer computed from the scope alone."""
+    """A small answer from the scope alone; it may be waited for."""
 
-    def __init__(self, answer: Callable[[Scope], Answer]) -> None:
+    def __init__(self, answer: Callable[[Scope], Answer | Awaitable[Answer]]) -> None:
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         if scope["method"] not in ("GET", "HEAD"):
             raise MethodNotAllowedError(f"This path takes GET, not {scope['method']}.")
-        status, body, content_type = self._answer(scope)
+        answer = self._answer(scope)
+        status, body, content_type = answer if isinstance(answer, tuple) else await answer
         await send_bytes(send, status, b"" if scope["method"] == "HEAD" else body, [content_type])
 
 
@@ -115,3 +130,14 @@ def _readyz(gateway: Gateway) -> Answer:
 def _status(gateway: Gateway, scope: Scope) -> Answer:
     gateway.authenticate_operator(scope)
     return 200, msgspec.json.encode(gateway.status()), JSON_TYPE
+
+
+async def _decision(gateway: Gateway, scope: Scope) -> Answer:
+    gateway.authenticate_operator(scope)
+    record = await gateway.decisions.find(scope["path_params"]["request_id"])
+    if record is None:
+        raise DecisionNotFoundError(
+            f"No decision is kept under this id in this region. They are kept for {KEPT_S // 60} minutes after a "
+            "request ended, and only of requests that were placed; check the id and ask its region."
+        )
+    return 200, record, JSON_TYPE

@@ -22,6 +22,7 @@ from dayzero.errors import InvalidRequestError
 from dayzero.frontend.events import Event, FinishReason, OrderCheck, fold
 from dayzero.frontend.protocol import Prompt
 from dayzero.gateway.errors import ClientGoneError, DeadlineError
+from dayzero.gateway.generation import RESTART
 from dayzero.gateway.http import (
     JSON_TYPE,
     EventStream,
@@ -69,10 +70,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one delta came to."""
+    """What one delta came to. `again`: forget the steps before, the answer begins anew."""
 
     events: list[Event]
     logprobs: tuple[TokenLogprob, ...]
+    again: bool = False
 
 
 @asynccontextmanager
@@ -96,6 +98,7 @@ class ChatCompletions:
         request_id: str = scope["state"]["request_id"]
         with gateway.lifetime(request_id, "/v1/chat/completions", scope) as lifetime:
             tenant = gateway.authenticate(scope)
+            lifetime.tenant = tenant.id
             lifetime.span.set(Attribute.TENANT, tenant.id)
             lifetime.span.set(Attribute.KEY_ID, tenant.key_id)
             gateway.admit()
@@ -145,12 +148,14 @@ class ChatCompletions:
                 request, max_tokens=wanted or min(room, model.default_max_tokens), stop_ids=prompt.stop_ids
             ),
             salt=gateway.salt(tenant),
+            tenant=tenant.id,
             deadline_s=time.time() + gateway.limits.request_timeout_s,
             grammar=Grammar(GrammarKind(asked.kind), asked.spec) if asked else None,
             media=tuple(
                 Media(m.content, m.digest, m.offset_tokens, m.length_tokens, m.mime_type)
                 for m in prompt.media
             ),
+            regions=gateway.allowed_regions(tenant),
             affinity=params.affinity or header(scope, b"x-session-affinity") or header(scope, b"session-id"),
         )
         head = frames.Head(f"chatcmpl-{request_id.removeprefix('req_')}", int(time.time()), request.model)
@@ -181,6 +186,11 @@ class ChatCompletions:
         deltas = _in_our_words(self._gateway.generate(prepared.model, prepared.engine_request, lifetime))
         async with aclosing(deltas):
             async for delta in deltas:
+                if delta is RESTART:
+                    check = OrderCheck()
+                    out = prepared.model.frontend.decoder(prepared.prompt, stop=prepared.parameters.stop)
+                    yield Step([], (), again=True)
+                    continue
                 events = out.push(delta.token_ids)
                 lifetime.stopped = out.stopped and delta.finish is None
                 ending = FinishReason.STOP if out.stopped else _ending(delta)
@@ -199,6 +209,8 @@ class ChatCompletions:
         logprobs: list[TokenLogprob] = []
         async with deadline(prepared.deadline_s), aclosing(self._steps(prepared, lifetime)) as steps:
             async for step in steps:
+                if step.again:
+                    events, logprobs = [], []
                 events += step.events
                 logprobs += step.logprobs
         body = frames.completion(
@@ -213,12 +225,15 @@ class ChatCompletions:
                 pending: list[TokenLogprob] = []
                 async with deadline(prepared.deadline_s), aclosing(self._steps(prepared, lifetime)) as steps:
                     async for step in steps:
+                        if step.again:
+                            pending = []
                         pending += step.logprobs
                         if not step.events and stream.started:
                             continue  # held back: part of a code point or of a stop string
                         logprobs = _logprobs_wire(prepared, pending) if step.events else None
                         if step.events:
                             pending = []
+                            lifetime.shown = True
                         await stream.send(writer.events(step.events, logprobs))
                 if prepared.parameters.include_usage:
                     await stream.send(writer.usage(_usage(lifetime)))

@@ -10,6 +10,13 @@ from typing import Any, Protocol
 
 from dayzero.engine.types import EngineRequest, TokenDelta
 from dayzero.router.place import Placement
+from dayzero.telemetry import ReplicaState
+
+
+def replica_state(health: str) -> ReplicaState:
+    """What a replica's `health` in `Dispatcher.replicas` comes to; any other sentence says what ails it."""
+    states = {"ok": ReplicaState.HEALTHY, "unknown": ReplicaState.STARTING}
+    return states.get(health, ReplicaState.UNHEALTHY)
 
 
 class Dispatch(Protocol):
@@ -28,8 +35,14 @@ class Dispatcher(Protocol):
         """Raises NoReplicaError if nobody may take it. `excluded`: replicas that already failed this request."""
         ...
 
-    def dispatch(self, request: EngineRequest, placement: Placement) -> Dispatch: ...
+    def unit_sizes(self) -> frozenset[int]:
+        """Units of the chains that `place` asks with: a request that carries its chain is hashed once."""
+        ...
+
+    def dispatch(self, request: EngineRequest, placement: Placement) -> Dispatch:
+        """`request.expected_cached_tokens` is what the placement believes to be cached where it goes."""
+        ...
 
     def replicas(self) -> list[dict[str, Any]]:
-        """What is known of each replica, for status pages."""
+        """What is known of each replica, for status pages. `health`: "ok", "unknown", or what ails it."""
         ...

@@ -5,10 +5,19 @@ DayzeroError
 ├── BodyTimeoutError      408  the body did not arrive in time
 ├── DeadlineError         504  the request took longer than it may
 ├── OverloadedError       503  the gateway holds as many requests as it may
-└── InternalError         500  our fault; the log has the cause under the request's id
+├── InternalError         500  our fault; the log has the cause under the request's id
+├── InvalidRequestError
+│   └── DecisionNotFoundError   404  no record is kept under this id
+└── EngineError
+    ├── EngineDeadError
+    │   ├── RegionLostError     503  another region does not answer, or not as it should
+    │   └── RegionRefusedError  503  another region does not take this gateway's peer key
+    └── EngineOverloadedError
+        └── RegionFullError     503  another region has no room
 """
 
-from dayzero.errors import DayzeroError
+from dayzero.engine.errors import EngineDeadError, EngineOverloadedError
+from dayzero.errors import DayzeroError, InvalidRequestError
 
 
 class ClientGoneError(DayzeroError):
@@ -40,7 +49,32 @@ class OverloadedError(DayzeroError):
     default_code = "engine_overloaded"
 
 
+class DecisionNotFoundError(InvalidRequestError):
+    """Raised for an id that no kept record has."""
+
+    status = 404
+    default_code = "decision_not_found"
+
+
 class InternalError(DayzeroError):
     """Raised in place of any exception that is not one of ours."""
 
     default_code = "internal_error"
+
+
+class RegionLostError(EngineDeadError):
+    """Raised where a region's gateway cannot be reached, goes silent, or answers what is not ours."""
+
+    default_code = "region_lost"
+
+
+class RegionRefusedError(EngineDeadError):
+    """Raised where a region's gateway does not take our peer key: somebody must give both the same one."""
+
+    default_code = "region_refused"
+
+
+class RegionFullError(EngineOverloadedError):
+    """Raised where a region's gateway says that nobody there can take the request now."""
+
+    default_code = "region_full"

@@ -96,12 +96,24 @@ async def send_error(send: Send, error: DayzeroError) -> None:
     await send_bytes(send, error.status, msgspec.json.encode(error.openai()), headers)
 
 
+class Watch:
+    """Whether the client is still there. A server says that it left once its answer is complete, too."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def answered(self) -> None:
+        """The last of the answer is about to be sent: who leaves from here on misses nothing."""
+        self.over = True
+
+
 @contextlib.asynccontextmanager
-async def cancelled_when_client_leaves(receive: Receive) -> AsyncIterator[None]:
+async def cancelled_when_client_leaves(receive: Receive) -> AsyncIterator[Watch]:
     """Cancels the body of the `async with` when the client leaves, and raises ClientGoneError from it.
 
     The request's body must have been read whole: the next message is then the disconnect.
     """
+    client = Watch()
     task = asyncio.current_task()
     if task is None:
         raise RuntimeError("not in a task")
@@ -111,12 +123,13 @@ async def cancelled_when_client_leaves(receive: Receive) -> AsyncIterator[None]:
         nonlocal gone
         while (await receive())["type"] != "http.disconnect":
             pass
-        gone = True
-        task.cancel()
+        if not client.over:
+            gone = True
+            task.cancel()
 
     watcher = asyncio.create_task(watch())
     try:
-        yield
+        yield client
     except asyncio.CancelledError:
         if gone and task.uncancel() == 0:
             raise ClientGoneError("The client left.") from None

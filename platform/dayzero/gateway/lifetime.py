@@ -7,6 +7,7 @@
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,8 +17,11 @@ from typing import Self
 from dayzero.engine.types import TokenDelta
 from dayzero.errors import DayzeroError
 from dayzero.gateway.errors import ClientGoneError, DeadlineError
+from dayzero.gateway.trail import Trail
 from dayzero.telemetry import Attribute, Span, SpanEvent
 from dayzero.telemetry.tracing import OFF
+
+log = logging.getLogger(__name__)
 
 
 class Outcome(StrEnum):
@@ -51,6 +55,9 @@ class Settlement:
     """A stream that ended with an error event."""
     stopped: bool
     """A stop string ended the engine's work early."""
+    tenant: str = ""
+    trail: Trail | None = None
+    """Its placements; None where it was refused before any."""
 
 
 Observer = Callable[[Settlement], None]
@@ -93,6 +100,10 @@ class Lifetime:
     finish: str | None = None
     first_token_s: float | None = None
     stopped: bool = False
+    shown: bool = False
+    """Something of the answer was sent to the client: from there on nothing may be replayed."""
+    tenant: str = ""
+    trail: Trail | None = None
     failure: DayzeroError | None = None
     """An error that was sent inside a stream, where nothing is raised."""
     _started_s: float = field(init=False, default=0.0)
@@ -129,6 +140,10 @@ class Lifetime:
             return None
         return now_s - before_s
 
+    def restart(self) -> None:
+        """The answer begins again: nobody has seen or is billed what came so far."""
+        self.completion_tokens, self.cached_tokens, self.first_token_s = 0, 0, None
+
     def close(self, error: BaseException | None = None) -> None:
         """Settle; a second call does nothing."""
         if self._closed:
@@ -153,12 +168,18 @@ class Lifetime:
             total_s=self.clock() - self._started_s,
             truncated=self.failure is not None,
             stopped=self.stopped,
+            tenant=self.tenant,
+            trail=self.trail,
         )
         for release in self._releases:
             release()
         settle_span(self.span, settlement)
         for observer in self.observers:
-            observer(settlement)
+            try:
+                observer(settlement)
+            except Exception:
+                # The answer is out: a fault in counting must not become the request's, nor keep it from the others.
+                log.exception("request %s was settled, and an observer failed", self.request_id)
 
 
 def settle_span(span: Span, settlement: Settlement) -> None:
@@ -172,6 +193,11 @@ def settle_span(span: Span, settlement: Settlement) -> None:
     span.set(Attribute.COMPLETION_TOKENS, settlement.completion_tokens or None)
     span.set(Attribute.CACHED_TOKENS, settlement.cached_tokens)
     span.set(Attribute.FIRST_TOKEN_S, settlement.first_token_s)
+    if settlement.trail is not None and settlement.trail.last is not None:
+        last = settlement.trail.last
+        span.set(Attribute.REPLICA, last.replica)
+        span.set(Attribute.PREDICTED_S, last.predicted_s)
+        span.set(Attribute.PREDICTED_CACHED_TOKENS, last.predicted_cached_tokens)
     if settlement.outcome is Outcome.CLIENT_GONE:
         span.event(SpanEvent.CLIENT_LEFT)
     span.end()

@@ -7,7 +7,7 @@ alone build the same one.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -15,18 +15,24 @@ from typing import Any
 
 from dayzero.api.errors import ModelNotFoundError
 from dayzero.api.models import ModelObject
+from dayzero.engine.chains import INLINE_TOKENS, with_chain
 from dayzero.engine.types import EngineRequest, Sampling, TokenDelta
-from dayzero.errors import DayzeroError
+from dayzero.errors import DayzeroError, InvalidRequestError
 from dayzero.frontend.conversation import Conversation, Message, Role, Text
 from dayzero.frontend.protocol import ModelFrontend, Prompt
+from dayzero.gateway.background import kept_up
+from dayzero.gateway.decisions import DecisionLog, DecisionSink
 from dayzero.gateway.dispatch import Dispatcher
 from dayzero.gateway.errors import InternalError, OverloadedError
-from dayzero.gateway.generation import Generator
+from dayzero.gateway.feed_view import FeedView
+from dayzero.gateway.generation import RESTART, Generator
+from dayzero.gateway.hits import Hits, Outcome
 from dayzero.gateway.http import Scope, header, header_values, trace_headers
 from dayzero.gateway.lifetime import InFlight, Lifetime, Observer, Settlement
 from dayzero.gateway.meter import Meter
 from dayzero.gateway.middleware import new_request_id
 from dayzero.gateway.readiness import Canary, Readiness
+from dayzero.gateway.regions.peers import Peers
 from dayzero.gateway.retry import RetryPolicy
 from dayzero.telemetry import Attribute, Span, SpanName, Tracing, extract
 from dayzero.telemetry.tracing import OFF
@@ -73,7 +79,12 @@ class CanaryPolicy:
 
 
 class Gateway:
-    """See the module's docstring. `start` begins the canaries; `stop` ends them."""
+    """See the module's docstring. `start` begins canaries and probes of peers; `stop` ends them.
+
+    `peers`: the other regions, where the models' dispatchers know some. `residency`: tenants whose data only the named
+    regions may process. `heartbeat_s`: between signs of life in a stream to another region. `background`: what runs as
+    long as the gateway does, by name. `feed`: what is known of the caches of this region's replicas.
+    """
 
     def __init__(
         self,
@@ -87,11 +98,26 @@ class Gateway:
         canary: CanaryPolicy,
         tracing: Tracing | None = None,
         observers: Sequence[Observer] = (),
+        peers: Peers | None = None,
+        residency: Mapping[str, Sequence[str]] | None = None,
+        heartbeat_s: float = 1.0,
+        background: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] | None = None,
+        feed: FeedView | None = None,
+        decision_sink: DecisionSink | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
-        self.meter = Meter(models=[model.name for model in models], pools=[model.pool for model in models])
-        self._region = region
+        self.region = region
+        self.decisions = DecisionLog(region, decision_sink)
+        self.heartbeat_s = heartbeat_s
+        self._peers = peers or Peers(())
+        self.meter = Meter(
+            models=[model.name for model in models],
+            pools=[model.pool for model in models],
+            regions=[region, *self._peers.regions],
+        )
+        self._peers.observe(self.meter)
+        self._residency = {tenant: tuple(regions) for tenant, regions in (residency or {}).items()}
         self._models: Mapping[str, ServedModel] = {
             name: model for model in models for name in (model.name, *model.aliases)
         }
@@ -102,7 +128,15 @@ class Gateway:
         self._tracing = tracing or Tracing()
         self._generator = Generator(retry_policy, clock=clock, on_retry=self.meter.retried)
         self._in_flight = InFlight()
-        self._observers = (*observers, self.meter.settled, self._note_answer)
+        self._hits = Hits(at_s=clock())
+        # Ours first: whoever waits for an observer that was handed in finds the rest done.
+        self._observers = (
+            self.meter.settled,
+            self.decisions.settled,
+            self._note_answer,
+            self._note_cache,
+            *observers,
+        )
         self._started_s = clock()
         self._small_renders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="render")
         self._large_renders = ThreadPoolExecutor(max_workers=1, thread_name_prefix="render-large")
@@ -117,16 +151,24 @@ class Gateway:
             )
             for model in models
         }
+        self._background = dict(background or {})
+        self._feed = feed
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
+        self._peers.start()
+        running = dict(self._background)
+        if self._feed is not None:
+            running["the feed"] = self._feed.run
         if self._canary_policy.enabled:
-            self._tasks = [asyncio.create_task(canary.run()) for canary in self._canaries.values()]
+            running |= {f"the canary of {name}": canary.run for name, canary in self._canaries.items()}
+        self._tasks = [asyncio.create_task(kept_up(name, run)) for name, run in running.items()]
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._peers.stop()
         for pool in (self._small_renders, self._large_renders):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -140,8 +182,21 @@ class Gateway:
         """Raises AuthenticationError or PermissionDeniedError."""
         return self._keys.authenticate(header_values(scope, b"authorization"), KeyRole.OPERATOR)
 
+    def authenticate_peer(self, scope: Scope) -> Tenant:
+        """Raises AuthenticationError or PermissionDeniedError."""
+        return self._keys.authenticate(header_values(scope, b"authorization"), KeyRole.PEER)
+
     def salt(self, tenant: Tenant) -> str:
         return self._secret.cache_salt(tenant)
+
+    def allowed_regions(self, tenant: Tenant) -> tuple[str, ...] | None:
+        """The only regions that may process a tenant's data; None: all."""
+        return self._residency.get(tenant.id)
+
+    def check_region(self, request: EngineRequest) -> None:
+        """Raises InvalidRequestError for a request that this region may not process: its sender chose wrongly."""
+        if request.regions is not None and self.region not in request.regions:
+            raise InvalidRequestError.of("regions", f"The region {self.region} may not process this request.")
 
     def lifetime(self, request_id: str, route: str, scope: Scope) -> Lifetime:
         """The owner of a request that just arrived, with the span that is the parent of all of its others."""
@@ -149,13 +204,16 @@ class Gateway:
         span.set(Attribute.REQUEST_ID, request_id)
         span.set(Attribute.CLIENT_REQUEST_ID, header(scope, b"x-client-request-id"))
         span.set(Attribute.ROUTE, route)
-        span.set(Attribute.REGION, self._region)
+        span.set(Attribute.REGION, self.region)
         return Lifetime(request_id, route, self._in_flight, self._observers, self._clock, span)
 
     def admit(self) -> None:
         """Raises OverloadedError. The caller's own lifetime is already counted."""
         if len(self._in_flight) > self.limits.max_in_flight:
             raise OverloadedError("This gateway holds as many requests as it may.", retry_after_s=1.0)
+
+    def models(self) -> tuple[ServedModel, ...]:
+        return self._canonical
 
     def model(self, name: str) -> ServedModel:
         """By name or alias. Raises ModelNotFoundError."""
@@ -195,12 +253,25 @@ class Gateway:
         self, model: ServedModel, request: EngineRequest, lifetime: Lifetime
     ) -> AsyncGenerator[TokenDelta, None]:
         """Deltas of one answer, each accounted for; see `Generator.generate`."""
-        async with aclosing(self._generator.generate(model.dispatcher, request, lifetime)) as deltas:
+        chained = await self._chained(model, request)
+        async with aclosing(self._generator.generate(model.dispatcher, chained, lifetime)) as deltas:
             async for delta in deltas:
+                if delta is RESTART:
+                    lifetime.restart()
                 gap_s = lifetime.count(delta)
                 if gap_s is not None:
                     self.meter.tokens_between(model.name, gap_s, len(delta.token_ids))
                 yield delta
+
+    async def _chained(self, model: ServedModel, request: EngineRequest) -> EngineRequest:
+        """With its chain, hashed once for every decision about it; a long prompt's off the event loop."""
+        unit = min(model.dispatcher.unit_sizes(), default=0)
+        if not unit:
+            return request
+        if request.prompt_tokens <= INLINE_TOKENS:
+            return with_chain(request, model.name, unit)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._large_renders, with_chain, request, model.name, unit)
 
     def as_ours(self, error: Exception, request_id: str) -> DayzeroError:
         """Any exception as an error that may be shown; what is not ours is logged and hidden."""
@@ -228,29 +299,44 @@ class Gateway:
     def metrics_text(self) -> bytes:
         """Prometheus' text format, replicas counted as they are now."""
         for model in self._canonical:
-            self.meter.replicas(model.pool, [replica["health"] for replica in model.dispatcher.replicas()])
+            lines = model.dispatcher.replicas()
+            self.meter.replicas(model.pool, [line["health"] for line in lines])
+            self.meter.metrics.without_affinity(model.pool, sum("no_affinity" in line for line in lines))
+        if self._feed is not None:
+            self.meter.metrics.feed(self.region, self._feed.figures())
+        self.meter.peers((peer.region, peer.up, peer.round_trip_s) for peer in self._peers)
         return self.meter.text()
 
     def status(self) -> dict[str, Any]:
         """What `dayzero status` shows."""
         readiness = self.readiness()
         return {
-            "region": self._region,
+            "region": self.region,
             "ready": readiness.ready,
             "reason": readiness.reason,
             "models": [
                 {"model": model.name, "replicas": model.dispatcher.replicas()} for model in self._canonical
             ],
+            "cache": self._hits.describe(self._clock()),
             "gateway": {
                 "in_flight": len(self._in_flight),
                 "requests_total": self._in_flight.admitted_total,
                 "uptime_s": round(self._clock() - self._started_s, 1),
             },
+            "regions": self._peers.status(),
+            **({"feed": self._feed.status()} if self._feed is not None else {}),
         }
 
     def _note_answer(self, settlement: Settlement) -> None:
         if settlement.completion_tokens and settlement.model in self._canaries:
             self._canaries[settlement.model].answered()
+
+    def _note_cache(self, settlement: Settlement) -> None:
+        trail = settlement.trail
+        if trail is None or trail.last is None or trail.last.cached_tokens is None:
+            return
+        outcome = Outcome(trail.prompt_tokens, trail.last.cached_tokens, trail.last.predicted_cached_tokens)
+        self._hits = self._hits.with_outcome(outcome, self._clock())
 
     async def _send_canary(self, model: ServedModel) -> None:
         prompt = await self.render(model, lambda: CANARY)

@@ -67,6 +67,37 @@ class ReplicaState(StrEnum):
     OTHER = "other"
 
 
+class Knowledge(StrEnum):
+    """How well a replica's cache is known."""
+
+    EXACT = "exact"
+    VOID = "void"
+
+
+class RegionWhy(StrEnum):
+    """Why a request goes to a region; the words of `router.regions`."""
+
+    HOME = "home"
+    FASTER = "faster"
+    HOME_UNABLE = "home_unable"
+    HOME_FORBIDDEN = "home_forbidden"
+    NO_HOME = "no_home"
+
+
+class ForwardOutcome(StrEnum):
+    """What became of a request that was sent to another region."""
+
+    ANSWERED = "answered"
+    FULL = "full"
+    REFUSED = "refused"
+    UNREACHED = "unreached"
+    LOST = "lost"
+    NO_TOKEN = "no_token"  # noqa: S105 a name
+    FAILED = "failed"
+    INVALID = "invalid"
+    GIVEN_UP = "given_up"
+
+
 OTHER = "other"
 """What a value outside a label's set becomes."""
 
@@ -80,10 +111,13 @@ LABELS: dict[str, tuple[str, ...] | None] = {
     "cause": tuple(
         {*RetryCause, *TruncationCause, *AbortCause, *RejectionCause, "queue_full", "export_failed"}
     ),
-    "outcome": tuple(CanaryOutcome),
+    "outcome": tuple({*CanaryOutcome, *ForwardOutcome}),
+    "why": tuple(RegionWhy),
     "state": tuple(ReplicaState),
+    "known": tuple(Knowledge),
     "model": None,
     "pool": None,
+    "region": None,
 }
 """Label → the values it may have; None: the names that the fleet file gives."""
 
@@ -150,6 +184,24 @@ CACHED_TOKENS = Metric(
     ("model",),
     "Those of the prompt tokens that the engine found in its cache.",
 )
+PREDICTED_CACHED_TOKENS = Metric(
+    "dayzero_gateway_predicted_cached_tokens_total",
+    Kind.COUNTER,
+    ("model",),
+    "Prompt tokens that the router believed to be cached where it sent a request; counted once the engine reported.",
+)
+PHANTOM_CACHED_TOKENS = Metric(
+    "dayzero_gateway_phantom_cached_tokens_total",
+    Kind.COUNTER,
+    ("model",),
+    "Those of the predicted tokens that the engine did not find: the index is ahead of the caches.",
+)
+MISSED_CACHED_TOKENS = Metric(
+    "dayzero_gateway_missed_cached_tokens_total",
+    Kind.COUNTER,
+    ("model",),
+    "Tokens that the engine found beyond those predicted: the index is behind the caches.",
+)
 COMPLETION_TOKENS = Metric(
     "dayzero_gateway_completion_tokens_total",
     Kind.COUNTER,
@@ -198,6 +250,60 @@ REPLICAS = Metric(
     ("pool", "state"),
     "Replicas as this gateway sees them.",
 )
+REPLICAS_WITHOUT_AFFINITY = Metric(
+    "dayzero_gateway_no_affinity_replicas",
+    Kind.GAUGE,
+    ("pool",),
+    "Replicas whose engine's events did not fit at their start: they get no request for what they have cached.",
+)
+FEED_CONNECTED = Metric(
+    "dayzero_gateway_feed_up",
+    Kind.GAUGE,
+    ("region",),
+    "1 while this gateway hears its region's feed of what replicas cache, 0 while the store is away.",
+)
+FEED_LAG = Metric(
+    "dayzero_gateway_feed_lag_seconds",
+    Kind.GAUGE,
+    ("region",),
+    "From a change in a replica's cache to its being known here, of the latest batch.",
+)
+FOLLOWED_REPLICAS = Metric(
+    "dayzero_gateway_followed_replicas",
+    Kind.GAUGE,
+    ("region", "known"),
+    "Replicas in the feed: known exactly, or void until their snapshot comes.",
+)
+INDEXED_BLOCKS = Metric(
+    "dayzero_gateway_indexed_blocks",
+    Kind.GAUGE,
+    ("model",),
+    "Cached blocks and states that are known here, of all replicas.",
+)
+REGION_CHOICES = Metric(
+    "dayzero_gateway_region_choices_total",
+    Kind.COUNTER,
+    ("region", "why"),
+    "Placements by the region that the request was sent to, retries included, and why that one.",
+)
+FORWARDED = Metric(
+    "dayzero_gateway_forwarded_requests_total",
+    Kind.COUNTER,
+    ("region", "outcome"),
+    "Requests sent to another region, by what became of them.",
+)
+PEER_UP = Metric(
+    "dayzero_gateway_peer_up",
+    Kind.GAUGE,
+    ("region",),
+    "1 where requests may be sent to another region, 0 where it is left out.",
+)
+PEER_ROUND_TRIP = Metric(
+    "dayzero_gateway_peer_round_trip_seconds",
+    Kind.GAUGE,
+    ("region",),
+    "To another region's gateway and back over an open connection, the shortest of the latest probes.",
+)
 DROPPED_SPANS = Metric(
     "dayzero_gateway_dropped_spans_total",
     Kind.COUNTER,
@@ -212,6 +318,9 @@ METRICS = (
     INTER_TOKEN_SECONDS,
     PROMPT_TOKENS,
     CACHED_TOKENS,
+    PREDICTED_CACHED_TOKENS,
+    PHANTOM_CACHED_TOKENS,
+    MISSED_CACHED_TOKENS,
     COMPLETION_TOKENS,
     IN_FLIGHT,
     RETRIES,
@@ -220,5 +329,14 @@ METRICS = (
     REJECTED,
     CANARIES,
     REPLICAS,
+    REPLICAS_WITHOUT_AFFINITY,
+    FEED_CONNECTED,
+    FEED_LAG,
+    FOLLOWED_REPLICAS,
+    INDEXED_BLOCKS,
+    REGION_CHOICES,
+    FORWARDED,
+    PEER_UP,
+    PEER_ROUND_TRIP,
     DROPPED_SPANS,
 )

@@ -6,7 +6,8 @@
 - The in-flight gauge is moved by guards that leave once, whatever ends the request.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -29,11 +30,33 @@ class InFlightGuard:
             gauge.dec()
 
 
-class GatewayMetrics:
-    """`models` and `pools`: the names the fleet file gives; any other is `other`."""
+@dataclass(frozen=True, slots=True)
+class FeedFigures:
+    """What a gateway knows of its region's feed. `lag_s` None: nothing came yet. `blocks`: by model."""
 
-    def __init__(self, registry: CollectorRegistry, *, models: Iterable[str], pools: Iterable[str]) -> None:
-        named = {"model": frozenset(models) | {c.NONE}, "pool": frozenset(pools)}
+    connected: bool
+    lag_s: float | None
+    exact_replicas: int
+    void_replicas: int
+    blocks: Mapping[str, int]
+
+
+class GatewayMetrics:
+    """`models`, `pools` and `regions`: the names the fleet file gives; any other is `other`."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        models: Iterable[str],
+        pools: Iterable[str],
+        regions: Iterable[str] = (),
+    ) -> None:
+        named = {
+            "model": frozenset(models) | {c.NONE},
+            "pool": frozenset(pools),
+            "region": frozenset(regions),
+        }
         self._allowed = {
             label: named[label] if values is None else frozenset(values) | {c.NONE}
             for label, values in c.LABELS.items()
@@ -68,6 +91,12 @@ class GatewayMetrics:
         self._counter(c.COMPLETION_TOKENS, model).inc(completion)
         self._counter(c.CACHED_TOKENS, model).inc(cached)
 
+    def prediction(self, model: str, *, predicted: int, cached: int) -> None:
+        """Cached prompt tokens of one request, as the router predicted them and as the engine reported."""
+        self._counter(c.PREDICTED_CACHED_TOKENS, model).inc(predicted)
+        self._counter(c.PHANTOM_CACHED_TOKENS, model).inc(max(predicted - cached, 0))
+        self._counter(c.MISSED_CACHED_TOKENS, model).inc(max(cached - predicted, 0))
+
     def enter(self, model: str | None) -> InFlightGuard:
         """A request was admitted; its guard leaves when it is settled."""
         return InFlightGuard(self._gauge(c.IN_FLIGHT, model))
@@ -92,6 +121,30 @@ class GatewayMetrics:
         for state in c.ReplicaState:
             if state in counts or state is not c.ReplicaState.OTHER:
                 self._gauge(c.REPLICAS, pool, state).set(counts.get(state, 0))
+
+    def without_affinity(self, pool: str, replicas: int) -> None:
+        self._gauge(c.REPLICAS_WITHOUT_AFFINITY, pool).set(replicas)
+
+    def feed(self, region: str, figures: FeedFigures) -> None:
+        self._gauge(c.FEED_CONNECTED, region).set(int(figures.connected))
+        if figures.lag_s is not None:
+            self._gauge(c.FEED_LAG, region).set(figures.lag_s)
+        self._gauge(c.FOLLOWED_REPLICAS, region, c.Knowledge.EXACT).set(figures.exact_replicas)
+        self._gauge(c.FOLLOWED_REPLICAS, region, c.Knowledge.VOID).set(figures.void_replicas)
+        for model, blocks in figures.blocks.items():
+            self._gauge(c.INDEXED_BLOCKS, model).set(blocks)
+
+    def region_chosen(self, region: str, why: c.RegionWhy) -> None:
+        self._counter(c.REGION_CHOICES, region, why).inc()
+
+    def forwarded(self, region: str, outcome: c.ForwardOutcome) -> None:
+        self._counter(c.FORWARDED, region, outcome).inc()
+
+    def peer(self, region: str, *, up: bool, round_trip_s: float | None) -> None:
+        """A round trip that was never measured stays absent."""
+        self._gauge(c.PEER_UP, region).set(int(up))
+        if round_trip_s is not None:
+            self._gauge(c.PEER_ROUND_TRIP, region).set(round_trip_s)
 
     def spans_dropped(self, cause: DropCause, spans: int) -> None:
         """Hand it to `tracing.setup` as `on_drop`."""

@@ -28,7 +28,9 @@ class Role(StrEnum):
     CLIENT = "client"
     """The public API."""
     OPERATOR = "operator"
-    """The internal routes: status, other regions. It cannot be used for the public API."""
+    """The internal routes that people use: status. It cannot be used for the public API."""
+    PEER = "peer"
+    """The internal routes that other regions' gateways use: load, and work in tokens. No person has it."""
 
 
 @dataclass(frozen=True, slots=True)

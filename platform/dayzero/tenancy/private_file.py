@@ -31,6 +31,16 @@ def read_private(path: Path) -> bytes:
     return data
 
 
+def read_key(path: Path) -> str:
+    """A file that holds one key as text. Raises TenancySetupError."""
+    try:
+        return read_private(path).decode("ascii").strip()
+    except UnicodeDecodeError:
+        raise TenancySetupError(
+            f"{path}: holds no key, it is not text; copy it again, or remove it and `dayzero up`"
+        ) from None
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Replaces the file. Raises TenancySetupError."""
     _write(path, data, replace=True)

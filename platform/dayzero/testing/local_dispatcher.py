@@ -50,7 +50,10 @@ class LocalDispatch:
 
 
 class LocalDispatcher:
-    """`engines`: started engines by replica name. `book` is open to tests: its counts must return to zero."""
+    """`engines`: started engines by replica name. `book` is open to tests: its counts must return to zero.
+
+    `reusable`: what each replica has cached of a request's prompt, in tokens; without it nobody knows.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class LocalDispatcher:
         cost: CostModel | None = None,
         slots: int = 16,
         max_requests: int = 256,
+        reusable: Callable[[EngineRequest], Mapping[str, int]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.book = InFlight()
@@ -66,20 +70,32 @@ class LocalDispatcher:
         self._cost = cost or CostModel()
         self._slots = slots
         self._max_requests = max_requests
+        self._reusable = reusable
         self._clock = clock
+
+    def unit_sizes(self) -> frozenset[int]:
+        """None: what is cached is told here by `reusable`, not by chains."""
+        return frozenset()
 
     def place(self, request: EngineRequest, excluded: frozenset[str]) -> Placement:
         """Raises NoReplicaError."""
         asked = PlaceRequest(
-            request.request_id, request.prompt_tokens, frozenset(ReplicaId(name) for name in excluded)
+            request_id=request.request_id,
+            prompt_tokens=request.prompt_tokens,
+            excluded=frozenset(ReplicaId(name) for name in excluded),
+            affinity=request.affinity,
         )
-        candidates = tuple(self._candidate(ReplicaId(name), engine) for name, engine in self._engines.items())
+        cached = self._reusable(request) if self._reusable is not None else {}
+        candidates = tuple(
+            self._candidate(ReplicaId(name), engine, cached.get(name))
+            for name, engine in self._engines.items()
+        )
         return place(asked, View(candidates, self._cost), self._clock())
 
     def dispatch(self, request: EngineRequest, placement: Placement) -> LocalDispatch:
-        replica = placement.order[0]
-        held = self.book.reserve(replica, request.prompt_tokens, self._clock())
-        return LocalDispatch(self._engines[replica], request, held)
+        best = placement.scores[0]
+        held = self.book.reserve(best.replica, request.expected_uncached_tokens, self._clock())
+        return LocalDispatch(self._engines[best.replica], request, held)
 
     def replicas(self) -> list[dict[str, Any]]:
         return [
@@ -87,7 +103,7 @@ class LocalDispatcher:
             for name in self._engines
         ]
 
-    def _candidate(self, replica: ReplicaId, engine: Engine) -> Candidate:
+    def _candidate(self, replica: ReplicaId, engine: Engine, reusable_tokens: int | None) -> Candidate:
         stats = engine.stats()
         return Candidate(
             replica=replica,
@@ -95,4 +111,5 @@ class LocalDispatcher:
             max_requests=self._max_requests,
             report=Report(stats.running, stats.waiting, stats.running_prompt_tokens, self._clock()),
             own=self.book.own(replica),
+            reusable_tokens=reusable_tokens,
         )

@@ -42,12 +42,14 @@ Script = Callable[[EngineRequest], Iterable[ScriptStep]]
 
 
 def say(ids: Sequence[int], *, every_s: float = 0.0, finish: Finish = Finish.STOP) -> Script:
-    """Deliver the ids one by one, then finish; whatever the request asks for."""
+    """Deliver the ids one by one, then finish; as many as the request asks for."""
 
-    def script(_: EngineRequest) -> Iterable[ScriptStep]:
-        for i, token_id in enumerate(ids):
+    def script(request: EngineRequest) -> Iterable[ScriptStep]:
+        said = ids[: request.sampling.max_tokens]
+        last = finish if len(said) == len(ids) else Finish.LENGTH
+        for i, token_id in enumerate(said):
             yield every_s
-            yield TokenDelta(token_ids=(token_id,), finish=finish if i == len(ids) - 1 else None)
+            yield TokenDelta(token_ids=(token_id,), finish=last if i == len(said) - 1 else None)
 
     return script
 

@@ -1,7 +1,7 @@
 """The fleet's words → an engine: the one place that knows every kind."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,8 @@ class EngineSpec:
     profile: Profile
     folder: Path
     run_dir: Path
+    store_url: str = field(repr=False)
+    """The region's Valkey; it may hold a password."""
 
 
 def engine_environment(spec: EngineSpec) -> dict[str, str]:

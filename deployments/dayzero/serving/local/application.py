@@ -2,18 +2,23 @@
 
 from dayzero.config import Fleet
 from dayzero.serving import app
-from dayzero.serving.local.folders import RunFolder
+from dayzero.serving.local import store
+from dayzero.serving.local.folders import RegionFolder
 from dayzero.serving.local.model_files import folders
 
 
-def deploy(fleet: Fleet, region: str, run: RunFolder) -> None:
+def deploy(fleet: Fleet, region: str, folder: RegionFolder) -> None:
     """On the cluster that ray is connected to; returns while replicas are still loading."""
+    shared = folder.fleet
     application = app.build(
         fleet,
         region,
-        folders=folders(fleet, region, run.models),
-        run_dir=run.short().engines,
-        keys_file=run.key_digests,
-        secret_file=run.secret,
+        folders=folders(fleet, region, shared.models),
+        run_dir=folder.short().engines,
+        keys_file=shared.key_digests,
+        secret_file=shared.secret,
+        peer_key_file=shared.peer_key,
+        store_url=store.url(fleet, folder),
+        peers_file=shared.peers,
     )
     app.deploy(application, fleet, region)

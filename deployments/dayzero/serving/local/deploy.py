@@ -1,7 +1,7 @@
 """The deploy step: a driver of its own that connects to the cluster, deploys the application and leaves it running.
 
 - The only place here that imports Ray; the process that waits for the region never does.
-- What is deployed is named by its argument, `module:function`, a function of (fleet, region, run folder).
+- What is deployed is named by its argument, `module:function`, a function of (fleet, region, the region's folder).
 """
 
 import importlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dayzero.config import Fleet
-from dayzero.serving.local.folders import RunFolder
+from dayzero.serving.local.folders import RegionFolder
 
 APPLICATION = "dayzero.serving.local.application:deploy"
 
@@ -24,7 +24,7 @@ class Handoff:
 
     fleet: Fleet
     region: str
-    run: RunFolder
+    folder: RegionFolder
     address: str
 
 
@@ -67,7 +67,7 @@ def main() -> int:
         return 1
     handoff: Handoff = pickle.loads(message)  # noqa: S301 written by our own parent
     ray.init(address=handoff.address, log_to_driver=False, configure_logging=False)
-    deploy(handoff.fleet, handoff.region, handoff.run)
+    deploy(handoff.fleet, handoff.region, handoff.folder)
     return 0
 
 

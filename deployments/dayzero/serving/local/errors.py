@@ -1,10 +1,10 @@
-"""What can go wrong around a local region; every message says what to do.
+"""What can go wrong around local regions; every message says what to do.
 
 DayzeroError
-└── LocalError            500  the region cannot be started or reached
+└── LocalError            500  a region cannot be started or reached
     ├── PreflightError    500  this machine lacks something: a port, memory, disk, an install
-    ├── BusyError         500  another command is starting or stopping this region
-    ├── LostKeyError      500  the region runs, but a file with one of its keys is gone
+    ├── BusyError         500  another command is starting or stopping regions here
+    ├── LostKeyError      500  a region runs, but a file with one of its keys is gone
     └── StartError        500  a step of the start failed; `log` holds the last lines that explain it
         └── TransientStartError  500  Ray lost a race for a port or against its own clock; another try may do
 """
@@ -25,7 +25,7 @@ class PreflightError(LocalError):
 
 
 class BusyError(LocalError):
-    """Raised when the region's lock is held by another process."""
+    """Raised when the run folder's lock is held by another process."""
 
 
 class LostKeyError(LocalError):

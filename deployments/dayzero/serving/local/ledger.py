@@ -56,10 +56,12 @@ class ProcessId:
                 return
 
 
-def find(mark: str) -> list[ProcessId]:
-    """The living processes whose mark begins with `mark`, and their children; oldest first."""
+def find(*marks: str) -> list[ProcessId]:
+    """The living processes whose mark begins with one of `marks`, and their children; oldest first."""
     spared = _own_line()
-    marked = {pid for pid in _all_pids() if pid not in spared and _has_mark(pid, mark)}
+    marked = {
+        pid for pid in _all_pids() if pid not in spared and (mark := mark_of(pid)) and mark.startswith(marks)
+    }
     found = {process.pid: process for pid in marked if (process := ProcessId.of(pid)) is not None}
     for pid in marked:
         for child in _children(pid):
@@ -68,24 +70,28 @@ def find(mark: str) -> list[ProcessId]:
     return sorted(found.values(), key=lambda process: process.create_time_s)
 
 
+def marks(prefix: str) -> set[str]:
+    """The marks of living processes that begin with `prefix`."""
+    return {mark for pid in _all_pids() if (mark := mark_of(pid)) and mark.startswith(prefix)}
+
+
 def end(
-    mark: str,
-    *,
+    *marks: str,
     first: Iterable[ProcessId] = (),
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> list[ProcessId]:
-    """Ends every process of a run and returns those that were there.
+    """Ends every process of these runs and returns those that were there.
 
     `first` is asked first and given its time, since it ends its own children in order; then the rest is asked, then
     killed, until none is left that could start another.
     """
-    ended = {process.pid: process for process in find(mark)}
+    ended = {process.pid: process for process in find(*marks)}
     leaders = [process for process in first if process.alive]
     _ask(leaders, _LEADER_WAIT_S, clock, wait)
-    _ask(find(mark), _TERM_WAIT_S, clock, wait)
+    _ask(find(*marks), _TERM_WAIT_S, clock, wait)
     deadline_s = clock() + _KILL_WAIT_S
-    while (left := find(mark)) and clock() < deadline_s:
+    while (left := find(*marks)) and clock() < deadline_s:
         for process in left:
             ended.setdefault(process.pid, process)
             process.send(9)
@@ -107,13 +113,15 @@ def _all_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def _has_mark(pid: int, mark: str) -> bool:
+def mark_of(pid: int) -> str:
+    """The mark in a process's environment; empty where it has none, or is gone, or another user's."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # gone, or another user's
-        return False
-    wanted = f"{MARK_VARIABLE}={mark}".encode()
-    return any(variable.startswith(wanted) for variable in variables.split(b"\0"))
+    except OSError:
+        return ""
+    name = f"{MARK_VARIABLE}=".encode()
+    own = (variable for variable in variables.split(b"\0") if variable.startswith(name))
+    return next(own, name).removeprefix(name).decode(errors="replace")
 
 
 def _children(pid: int) -> list[int]:

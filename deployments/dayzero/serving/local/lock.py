@@ -1,4 +1,4 @@
-"""The lock of a run folder: one command at a time starts or stops its region.
+"""The lock of a run folder: one command at a time starts or stops its regions.
 
 - The kernel holds it for as long as its process lives, so none is ever stale.
 - The holder writes its process id into the file, for people only; a file without one is locked all the same.
@@ -39,7 +39,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def holder(path: Path) -> ProcessId | None:
-    """The process that is starting or stopping the region now, as far as it has written its id."""
+    """The process that is starting or stopping regions now, as far as it has written its id."""
     written = _written(path)
     return ProcessId.of(int(written)) if written else None
 
@@ -61,10 +61,10 @@ def _write(descriptor: int, text: str) -> None:
 def _busy(pid: str) -> str:
     if not pid:
         return (
-            "Another command is starting or stopping this region. Wait for it, or stop it with Ctrl-C where it runs: "
+            "Another command is starting or stopping regions here. Wait for it, or stop it with Ctrl-C where it runs: "
             "it clears away what it started."
         )
     return (
-        f"Another command (process {pid}) is starting or stopping this region. Wait for it, or stop it with Ctrl-C "
+        f"Another command (process {pid}) is starting or stopping regions here. Wait for it, or stop it with Ctrl-C "
         f"where it runs (kill {pid}): it clears away what it started."
     )

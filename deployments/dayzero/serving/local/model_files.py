@@ -1,4 +1,4 @@
-"""The files of the models that a region serves, made by a process of its own: the reader's memory ends with it.
+"""The files of the models that regions serve, made by a process of its own: the reader's memory ends with it.
 
 As a program: `python -m dayzero.serving.local.model_files KIND FOLDER` writes lines of `SHARE TEXT`.
 """
@@ -6,7 +6,7 @@ As a program: `python -m dayzero.serving.local.model_files KIND FOLDER` writes l
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dayzero.config import Fleet
@@ -25,13 +25,15 @@ def folders(fleet: Fleet, region: str, models: Path) -> dict[str, Path]:
     }
 
 
-def needed(fleet: Fleet, region: str, models: Path) -> dict[Path, str]:
+def needed(fleet: Fleet, regions: Iterable[str], models: Path) -> dict[Path, str]:
     """The folders to be made, and what each must hold. A simulated engine needs no weights, only the tokenizer."""
     wanted: dict[Path, str] = {}
-    places = folders(fleet, region, models)
-    for pool in fleet.pools(region):
-        model = fleet.model_of(pool)
-        if model.weights.source == "smollm2":
+    for region in regions:
+        places = folders(fleet, region, models)
+        for pool in fleet.pools(region):
+            model = fleet.model_of(pool)
+            if model.weights.source != "smollm2":
+                continue
             folder = places[model.name]
             wanted[folder] = WEIGHTS if pool.engine == "vllm" else wanted.get(folder, TOKENIZER)
     return wanted

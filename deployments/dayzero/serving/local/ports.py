@@ -7,6 +7,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,15 @@ class RayPorts:
     def inner(self, offset: int) -> int:
         """A port of the block, by its place in it."""
         return self.base + offset
+
+    def moved(self, gcs: int, dashboard: int) -> str:
+        """What stands elsewhere than wished, in words; "" where nothing does."""
+        places = (("dashboard", dashboard, self.dashboard), ("control store", gcs, self.gcs))
+        return ", ".join(
+            f"port {wished} is taken, so Ray's {what} is at {chosen}"
+            for what, wished, chosen in places
+            if wished != chosen
+        )
 
     @property
     def workers(self) -> tuple[int, int]:
@@ -87,8 +97,13 @@ def _first_free(
     raise PreflightError(f"No free port from {wished} to {wished + 199}. Name another one in the fleet file.")
 
 
-def require_http_port(port: int, host: str) -> None:
-    """Raises PreflightError with the holder's name when the API's port is taken."""
+def require_http_port(port: int, host: str, *, gone: frozenset[int] = frozenset()) -> None:
+    """Raises PreflightError with the holder's name when the API's port is taken.
+
+    `gone`: ids of processes that will have ended when it is needed.
+    """
+    if gone and (holders := _listening(port)) and holders <= gone:
+        return
     if port < 1024 and not is_free(port, host):  # noqa: SIM102 two reasons, two sentences
         if holder_of(port) is None:
             raise PreflightError(
@@ -107,16 +122,27 @@ def require_http_port(port: int, host: str) -> None:
 
 def holder_of(port: int) -> str | None:
     """Who listens on a TCP port, as well as this user may know; None when nobody is seen to."""
-    try:
-        for connection in psutil.net_connections(kind="tcp"):
-            local = connection.laddr
-            if connection.status == psutil.CONN_LISTEN and connection.pid and local and local.port == port:
-                process = psutil.Process(connection.pid)
-                return f"process {connection.pid} ({process.name()}, user {process.username()})"
-    except psutil.Error:
-        pass
+    with suppress(psutil.Error):
+        for pid in sorted(_listening(port)):
+            process = psutil.Process(pid)
+            return f"process {pid} ({process.name()}, user {process.username()})"
     owner = _listening_user(port)
     return None if owner is None else f"a process of user id {owner}"
+
+
+def _listening(port: int) -> set[int]:
+    """The ids of the processes that are seen to listen there: this user's."""
+    try:
+        return {
+            connection.pid
+            for connection in psutil.net_connections(kind="tcp")
+            if connection.status == psutil.CONN_LISTEN
+            and connection.pid
+            and connection.laddr
+            and connection.laddr.port == port
+        }
+    except psutil.Error:
+        return set()
 
 
 def _listening_user(port: int) -> int | None:

@@ -1,18 +1,25 @@
-"""What is checked before anything starts, so that a start fails in its first second or not at all."""
+"""What is checked before anything starts, and before anything that runs is ended for it.
+
+- A start fails in its first second or not at all; one that fails leaves what runs as it was.
+- What will be ended for the start gives back its memory and its ports: both count as there.
+"""
 
 import importlib.util
 import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from dayzero.config import Fleet
+from dayzero.serving.local import store
 from dayzero.serving.local.errors import PreflightError
-from dayzero.serving.local.folders import RunFolder
+from dayzero.serving.local.folders import FleetFolder
+from dayzero.serving.local.ledger import ProcessId
 from dayzero.serving.local.ports import require_http_port
 
 MB = 1_000_000
@@ -25,21 +32,42 @@ _LOGS_MB = 200
 _SHELL_WORDS = re.compile(r"[\s|&;()<>$`\\\"'*?\[{]")
 
 
-def check(fleet: Fleet, region: str, run: RunFolder, variables: Mapping[str, str] = os.environ) -> None:
-    """Raises PreflightError with the first thing that this machine lacks."""
-    http = fleet.region(region).http
-    engines = {pool.engine for pool in fleet.pools(region)}
-    if not engines:
-        raise PreflightError(f"The fleet has no pool in the region '{region}', so it would serve nothing.")
+def check(
+    fleet: Fleet,
+    regions: Sequence[str],
+    folder: FleetFolder,
+    variables: Mapping[str, str] = os.environ,
+    *,
+    ending: Collection[ProcessId] = (),
+) -> None:
+    """Raises PreflightError with the first thing that this machine lacks to start all these regions.
+
+    `ending`: the processes that will be ended before they start.
+    """
+    engines: set[str] = set()
+    for region in regions:
+        used = {pool.engine for pool in fleet.pools(region)}
+        if not used:
+            raise PreflightError(
+                f"The fleet has no pool in the region '{region}', so it would serve nothing."
+            )
+        engines |= used
     require_python_path(sys.executable)
     if "vllm" in engines:
         require_engine()
-    require_disk(
-        {run.path: _LOGS_MB + max(_MODEL_FILES_MB[engine] for engine in engines), run.short().path: _LOGS_MB}
-    )
+    if any(fleet.region(region).redis.url is None for region in regions):
+        store.binary()
+    logs_mb = _LOGS_MB * len(regions)
+    needs_mb = {folder.path: logs_mb + max(_MODEL_FILES_MB[engine] for engine in engines)}
+    needs_mb |= {folder.region(region).short().path: logs_mb for region in regions}
+    require_disk(needs_mb)
     if variables.get("DAYZERO_IGNORE_MEMORY") != "1":
-        require_memory(needed_memory_mb(fleet, region), available_memory_mb())
-    require_http_port(http.port, http.host)
+        need_mb = sum(needed_memory_mb(fleet, region) for region in regions)
+        require_memory(need_mb, available_memory_mb() + held_memory_mb(ending))
+    gone = frozenset(process.pid for process in ending)
+    for region in regions:
+        http = fleet.region(region).http
+        require_http_port(http.port, http.host, gone=gone)
 
 
 def require_python_path(executable: str) -> None:
@@ -74,8 +102,10 @@ def require_disk(needs_mb: Mapping[Path, int]) -> None:
 
 
 def needed_memory_mb(fleet: Fleet, region: str) -> int:
-    """Memory that a region takes when every replica is up, before requests."""
+    """Memory that a region takes when every replica is up, before requests; an embedded Valkey's when it is full."""
     need = _RAY_MB + fleet.region(region).ray.object_store_bytes // MB
+    redis = fleet.region(region).redis
+    need += redis.memory_bytes // MB if redis.url is None else 0
     need += fleet.serving.gateway.replicas * _GATEWAY_MB
     for pool in fleet.pools(region):
         cache_mb = fleet.profile(pool).kv_cache_bytes // MB if pool.engine == "vllm" else 0
@@ -99,9 +129,19 @@ def available_memory_mb() -> int:
     return available // MB
 
 
+def held_memory_mb(processes: Collection[ProcessId]) -> int:
+    """What these alone hold: it is there again when they have ended."""
+    held = 0
+    for process in processes:
+        with suppress(psutil.Error):
+            held += psutil.Process(process.pid).memory_full_info().uss
+    return held // MB
+
+
 def require_memory(need_mb: int, available_mb: int) -> None:
     if available_mb < need_mb:
         raise PreflightError(
-            f"This region needs about {need_mb:,} MB of memory and {available_mb:,} MB are available. Close something, "
-            "lower `replicas` in the fleet file, or use `--engine sim`. To try all the same: DAYZERO_IGNORE_MEMORY=1."
+            f"This start needs about {need_mb:,} MB of memory and {available_mb:,} MB are available. Close something, "
+            "start one region only (`--region NAME`), lower `replicas` in the fleet file, or use `--engine sim` (make up "
+            "ENGINE=sim). To try all the same: DAYZERO_IGNORE_MEMORY=1."
         )

@@ -2,7 +2,7 @@
 
 - The folder itself is its owner's alone (0700). Ray opens its own part of it to everyone, so that part lies inside.
 - A link or a folder that somebody else has laid in its place is refused.
-- After a run, the last session's logs are kept for whoever asks why; the rest goes.
+- After a run, the last session's logs are kept for whoever asks why; the rest goes, and all of it where there are none.
 """
 
 import os
@@ -44,6 +44,18 @@ class ShortFolder:
     def engines(self) -> Path:
         return self.path / "engines"
 
+    @property
+    def store(self) -> Path:
+        return self.path / "store"
+
+    @property
+    def store_socket(self) -> Path:
+        return self.store / "valkey.sock"
+
+    @property
+    def store_pid(self) -> Path:
+        return self.store / "valkey.pid"
+
     def make(self) -> None:
         """Raises PreflightError when it is somebody else's."""
         try:
@@ -54,7 +66,7 @@ class ShortFolder:
                     f"{self.path} is not a folder of yours. Remove it; another DAYZERO_RUN gives another name."
                 )
             self.path.chmod(0o700)
-            for folder in (self.ray, self.haproxy, self.engines):
+            for folder in (self.ray, self.haproxy, self.engines, self.store):
                 folder.mkdir(exist_ok=True)
         except OSError as error:
             raise PreflightError(
@@ -64,7 +76,7 @@ class ShortFolder:
     def keep_logs_only(self) -> None:
         if not self.path.is_dir() or self.path.is_symlink() or self.path.lstat().st_uid != os.getuid():
             return
-        for folder in (self.haproxy, self.engines):
+        for folder in (self.haproxy, self.engines, self.store):
             shutil.rmtree(folder, ignore_errors=True)
         sessions = sorted(path for path in self.ray.glob("session_*") if not path.is_symlink())
         for session in sessions[:-1]:
@@ -74,3 +86,5 @@ class ShortFolder:
                 shutil.rmtree(part, ignore_errors=True)
             else:
                 part.unlink(missing_ok=True)
+        if not any(path.is_file() for session in sessions[-1:] for path in session.rglob("*")):
+            shutil.rmtree(self.path, ignore_errors=True)

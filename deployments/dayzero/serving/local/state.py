@@ -1,4 +1,4 @@
-"""The run state: what this folder's region should be, written before the first process and after every step.
+"""A region's run state: what the region should be, written before the first process and after every step.
 
 - Written whole or not at all. A state that cannot be read counts as none: the processes' marks say the rest.
 """
@@ -24,14 +24,20 @@ class RunState:
     region: str
     engine: str
     fleet_name: str
-    fleet_hash: str
+    region_hash: str  # of `Fleet.hash_of`
     host: str
     http_port: int
     ray: RayPorts
     ray_address: str  # for drivers
     short_folder: str
+    store_url: str  # without credentials
     started_at_s: float  # Unix time
-    processes: tuple[ProcessId, ...] = ()
+    head: ProcessId | None = None  # Ray's first process: the region lives as long as it does
+    store: ProcessId | None = None  # the keeper of an embedded store
+    engine_option: Literal["vllm", "sim"] | None = (
+        None  # what `up` was told beside the fleet file (`local.options`)
+    )
+    port_option: int | None = None
 
     @property
     def base_url(self) -> str:
@@ -43,8 +49,16 @@ class RunState:
     def dashboard_url(self) -> str:
         return f"http://127.0.0.1:{self.ray.dashboard}"
 
-    def with_process(self, process: ProcessId) -> "RunState":
-        return replace(self, processes=(*self.processes, process))
+    @property
+    def alive(self) -> bool:
+        """Whether its cluster runs, as far as its first process tells."""
+        return self.head is not None and self.head.alive
+
+    def with_head(self, process: ProcessId) -> "RunState":
+        return replace(self, head=process)
+
+    def with_store(self, process: ProcessId) -> "RunState":
+        return replace(self, store=process)
 
     def running(self) -> "RunState":
         return replace(self, phase="running")
@@ -60,7 +74,8 @@ class RunState:
         try:
             record = json.loads(path.read_text())
             record["ray"] = RayPorts(**record["ray"])
-            record["processes"] = tuple(ProcessId(**process) for process in record["processes"])
+            for name in ("head", "store"):
+                record[name] = ProcessId(**record[name]) if record[name] is not None else None
             return cls(**record)
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -16,41 +16,49 @@ from dayzero.serving.local.errors import StartError
 from dayzero.serving.local.logs import tail
 from dayzero.serving.local.probe import get
 from dayzero.serving.local.serve_view import ServeView
+from dayzero.serving.local.state import RunState
 
+HEAD_LOG, DRIVER_LOG = "ray-head.log", "deploy.log"
 _POLL_S = 0.5
+
+
+def require_head(state: RunState, logs: Path) -> None:
+    """Raises StartError when the region's Ray has ended."""
+    if not state.alive:
+        raise StartError("Ray ended while the region started.", log=tail(logs / HEAD_LOG))
+
+
+def require_driver(driver: subprocess.Popen[bytes], logs: Path) -> None:
+    """Raises StartError when the deploy step has failed."""
+    code = driver.poll()
+    if code not in (None, 0):
+        raise StartError(f"The application could not be deployed (exit {code}).", log=tail(logs / DRIVER_LOG))
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """Where to look, and for how long."""
 
+    region: str
     base_url: str
     dashboard_url: str
     ray_token: str | None
     timeout_s: float
-    driver_log: Path
-    head_log: Path
+    logs: Path
 
     def until_ready(
         self,
         say: Callable[[str], None],
         *,
-        head_alive: Callable[[], bool],
-        driver: subprocess.Popen[bytes] | None = None,
+        check: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Returns when the gateway is ready. Raises StartError."""
+        """Returns when the gateway is ready. Raises StartError, and what `check` raises, which is asked at every look."""
         deadline_s = clock() + self.timeout_s
         reason, serves = "the gateway did not answer", False
         while clock() < deadline_s:
-            if not head_alive():
-                raise StartError("Ray ended while the region started.", log=tail(self.head_log))
-            code = None if driver is None else driver.poll()
-            if code not in (None, 0):
-                raise StartError(
-                    f"The application could not be deployed (exit {code}).", log=tail(self.driver_log)
-                )
+            check()
             ready = get(f"{self.base_url}/readyz")
             view = self.serve_view()
             serves = ready.ok
@@ -58,7 +66,9 @@ class Waiting:
                 say(view.summary())
                 return
             if view.failed and not serves:
-                raise StartError("Ray Serve gave up on the application.", log=_last_lines(view.message))
+                raise StartError(
+                    f"{self.region}: Ray Serve gave up on the application.", log=_last_lines(view.message)
+                )
             if ready.status and not serves:
                 reason = _reason(ready.json()) or f"the gateway answers {ready.status}"
             say(view.summary() or "the application is being deployed")
@@ -66,7 +76,8 @@ class Waiting:
         if serves:
             return
         raise StartError(
-            f"The region was not ready within {self.timeout_s:.0f} s: {reason}.", log=tail(self.driver_log)
+            f"{self.region} was not ready within {self.timeout_s:.0f} s: {reason}.",
+            log=tail(self.logs / DRIVER_LOG),
         )
 
     def serve_view(self) -> ServeView:
