@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from ray.serve.config import HTTPOptions
 
 from dayzero.serving.local.haproxy import write_program
 from dayzero.serving.local.haproxy_program import mend
+from tests.ports import free_port
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 GET = b"GET /v1/models HTTP/1.1\r\nhost: here\r\n\r\n"
@@ -45,12 +45,6 @@ async def answer_ok(reader, writer):
         while True:
             writer.write(ANSWER)
             await reader.readuntil(b"\r\n\r\n")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

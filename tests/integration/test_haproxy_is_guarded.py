@@ -6,7 +6,8 @@ import json
 import psutil
 import pytest
 
-from tests.integration.haproxies import ANSWER, GET, answer_ok, connect, free_port, haproxy, server
+from tests.integration.haproxies import ANSWER, GET, answer_ok, connect, haproxy, server
+from tests.ports import free_port
 
 
 async def test_silent_clients_do_not_take_the_api_down(tmp_path):

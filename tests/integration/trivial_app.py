@@ -1,4 +1,4 @@
-"""A Serve application as small as one can be, deployed the way the product's is: by `deploy(fleet, region, run)`."""
+"""A Serve application as small as one can be, deployed the way the product's is: by `deploy(fleet, region, folder)`."""
 
 import os
 
@@ -24,11 +24,17 @@ class Gateway:
         return JSONResponse({"region": self._region, "ready": True})
 
 
-def deploy(fleet, region, run):
+def deploy(fleet, region, folder):
     http = fleet.region(region).http
     serve.start(http_options={"host": http.host, "port": http.port})
     serve.run(Gateway.bind(region), name="dayzero", route_prefix="/")
 
 
-def deploy_broken(fleet, region, run):
+def deploy_broken(fleet, region, folder):
     raise RuntimeError("the application has a fault of its own")
+
+
+def deploy_broken_in_other(fleet, region, folder):
+    if region == "other":
+        deploy_broken(fleet, region, folder)
+    deploy(fleet, region, folder)
