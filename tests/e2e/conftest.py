@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.otlp_sink import Sink
-from tests.e2e.regions import Region, region
+from tests.e2e.regions import Region, regions
 
 _FIGURES = pytest.StashKey[list[str]]()
 
@@ -29,31 +29,37 @@ def sink():
 
 
 @pytest.fixture(scope="session")
-def one_region(sink):
-    """The region of an engine, started when it is asked for and ended when the next is: never two at once."""
-    with contextlib.ExitStack() as running:
-        current: dict[str, Region] = {}
+def running(sink):
+    """Regions on an engine, started when they are asked for and ended when others are: never two fleets at once."""
+    with contextlib.ExitStack() as stack:
+        current: dict[tuple[str, ...], dict[str, Region]] = {}
 
-        def of(engine: str) -> Region:
-            if engine not in current:
+        def of(engine: str, *names: str) -> dict[str, Region]:
+            wished = (engine, *names)
+            if wished not in current:
                 current.clear()
-                running.close()
-                current[engine] = running.enter_context(
-                    region(engine, variables={"OTEL_EXPORTER_OTLP_ENDPOINT": sink.endpoint})
-                )
-            return current[engine]
+                stack.close()
+                variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": sink.endpoint}
+                current[wished] = stack.enter_context(regions(engine, *names, variables=variables))
+            return current[wished]
 
         yield of
 
 
 @pytest.fixture
-def real(one_region) -> Region:
-    return one_region("vllm")
+def real(running) -> Region:
+    return running("vllm", "us-east")["us-east"]
 
 
 @pytest.fixture
-def simulated(one_region) -> Region:
-    return one_region("sim")
+def simulated(running) -> Region:
+    return running("sim", "us-east")["us-east"]
+
+
+@pytest.fixture
+def both_real(running) -> dict[str, Region]:
+    """us-east with two replicas, eu-west with one."""
+    return running("vllm")
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -36,8 +36,24 @@ def test_up_ends_with_a_region_that_is_ready_and_status_says_so(simulated, figur
     assert httpx.get(f"{simulated.url}/livez").status_code == 200
     shown = simulated.command("status", "--json")
     assert shown.returncode == 0
-    status = json.loads(shown.stdout)
-    assert set(status) == {"region", "ready", "reason", "models", "gateway"}
+    status = json.loads(shown.stdout)["us-east"]
+    assert set(status) == {
+        "region",
+        "ready",
+        "reason",
+        "models",
+        "cache",
+        "feed",
+        "gateway",
+        "regions",
+        "local",
+    }
+    assert status["local"]["store"] == {
+        "url": simulated.store_url,
+        "pid": simulated.store_server().pid,
+        "answers": True,
+        "kept": True,
+    }
     assert status["ready"] is True
     assert set(status["gateway"]) == {"in_flight", "requests_total", "uptime_s"}
     (model,) = status["models"]
@@ -72,6 +88,26 @@ def references(node):
     if isinstance(node, list):
         for child in node:
             yield from references(child)
+
+
+def test_a_request_is_explained_by_the_id_that_its_client_saw(simulated):
+    answer = simulated.client().chat.completions.create(**ask("Why there?", max_tokens=4))
+    simulated.wait_until_idle(5)
+    said = simulated.command("explain", answer.id, "--json")
+    assert said.returncode == 0, said.stderr
+    (record,) = json.loads(said.stdout)["decisions"]
+    assert record["request_id"].removeprefix("req_") == answer.id.removeprefix("chatcmpl-")
+    assert (record["outcome"], record["prompt_tokens"]) == ("ok", answer.usage.prompt_tokens)
+    (attempt,) = record["attempts"]
+    assert {candidate["replica"] for candidate in attempt["candidates"]} == set(simulated.replicas())
+    assert attempt["replica"] == attempt["candidates"][0]["replica"]
+    assert attempt["first_token_s"] > 0
+    assert attempt["cached_tokens"] == answer.usage.prompt_tokens_details.cached_tokens
+    table = simulated.command("explain", record["request_id"].removeprefix("req_"))
+    assert table.returncode == 0
+    assert f"{attempt['replica']} *" in table.stdout
+    assert simulated.command("explain", "req_" + 24 * "0").returncode == 1
+    assert simulated.command("explain", "req_unknown").returncode == 2
 
 
 def test_models_are_listed_and_found_by_name_and_alias(simulated):
