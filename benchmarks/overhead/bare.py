@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 
 from dayzero.config import Fleet
-from dayzero.serving.local.folders import RunFolder
+from dayzero.serving.local.folders import RegionFolder
 from overhead import plain
 
 _BARE = {"num_cpus": 1, "runtime_env": {"env_vars": {"RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": ""}}}
@@ -41,7 +41,7 @@ class Ingress:
         return Starlette(routes=[ready, Mount("/local", local), Mount("/handle", plain.app(through_handle))])
 
 
-def deploy(fleet: Fleet, region: str, run: RunFolder) -> None:  # noqa: ARG001 the signature of a deploy step
+def deploy(fleet: Fleet, region: str, folder: RegionFolder) -> None:  # noqa: ARG001 the signature of a deploy step
     http = fleet.region(region).http
     serve.start(http_options={"host": http.host, "port": http.port})
     source = serve.deployment(Source).options(

@@ -38,7 +38,7 @@ from overhead.prompts import Prompts
 from overhead.systems import ENGINE_PROFILE, MAX_MODEL_TOKENS, MODEL
 
 WHOLE = "the gateway and the engine in one process, asked as a server asks"
-_WARM = 3
+WARM = 3
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ async def in_process(folder: Path) -> AsyncIterator["Here"]:
 async def breakdown(here: "Here", prompts: Prompts, steps: Steps, requests: int) -> None:
     """Adds the seconds of each step, in the order of a request's life, and of `WHOLE`."""
     app = create_app(here.gateway)
-    for _ in range(_WARM):
+    for _ in range(WARM):
         await _first_chunk(app, here.authorization, prompts.body(MODEL, 1))
     for _ in range(requests):
         await _step_by_step(steps, here, prompts.body(MODEL, 1))

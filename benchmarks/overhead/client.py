@@ -13,6 +13,8 @@ class Answer:
     total_s: float
     frames: int
     """Server-sent events, `[DONE]` not counted."""
+    chunks_s: tuple[float, ...]
+    """When each chunk of the body was read, from the first byte sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Target:
     port: int
     path: str
     key: str = ""
+    host: str = "127.0.0.1"
 
 
 class Connection:
@@ -32,7 +35,7 @@ class Connection:
     async def ask(self, body: bytes) -> Answer:
         target = self._target
         if self._streams is None:
-            self._streams = await asyncio.open_connection("127.0.0.1", target.port)
+            self._streams = await asyncio.open_connection(target.host, target.port)
         reader, writer = self._streams
         head = (
             f"POST {target.path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {target.key}\r\n"
@@ -44,17 +47,18 @@ class Connection:
         status = answer_head.split(b" ", 2)[1]
         if status != b"200":
             raise RuntimeError(f"{target.path} answered {status.decode()}: {await reader.read(500)!r}")
-        first_s, frames = 0.0, 0
+        chunks_s: list[float] = []
+        frames = 0
         while size := int(await reader.readline(), 16):
             data = await reader.readexactly(size + 2)
-            first_s = first_s or time.perf_counter() - began_s
+            chunks_s.append(time.perf_counter() - began_s)
             frames += data.count(b"data: {")
             if b'"error"' in data:
                 raise RuntimeError(f"{target.path} failed in its stream: {data[:500]!r}")
         await reader.readline()
         if b"connection: close" in answer_head.lower():
             self.close()
-        return Answer(first_s, time.perf_counter() - began_s, frames)
+        return Answer(chunks_s[0], time.perf_counter() - began_s, frames, tuple(chunks_s))
 
     def close(self) -> None:
         if self._streams is not None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from overhead import cpu
-from overhead.breakdown import Here, Steps, breakdown
+from overhead.breakdown import WARM, Here, Steps, breakdown
 from overhead.client import Answer, at_once, for_a_while, in_turn
 from overhead.plain import PACED_MODEL
 from overhead.prompts import Prompts
@@ -21,6 +21,8 @@ from overhead.systems import MODEL, System
 ANSWER_TOKENS = 64
 MANY_CLIENTS = 32
 PACED_CLIENTS = 4
+WARM_LONG = 4
+"""Long requests before those that count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,13 @@ class Result:
     """Of one request in this process, 12,000 prompt tokens."""
 
 
+def long_texts(plan: Plan, systems: int) -> int:
+    """How many long prompts a run takes when nobody is asked the same text again."""
+    asked = systems * (WARM_LONG + plan.long_requests)
+    here = WARM + 2 * plan.long_requests
+    return plan.rounds * (asked + here)
+
+
 async def measure(
     systems: Sequence[System],
     here: Here,
@@ -99,7 +108,7 @@ async def _cell(system: System, short: Prompts, long: Prompts, plan: Plan) -> Ce
 
     # It did nothing while the others were asked: caches are cold and connections closed.
     await at_once(target, MANY_CLIENTS, 2, lambda: short.body(MODEL, ANSWER_TOKENS))
-    await in_turn(target, [long.body(MODEL, 1) for _ in range(4)])
+    await in_turn(target, [long.body(MODEL, 1) for _ in range(WARM_LONG)])
     await at_once(target, PACED_CLIENTS, 1, lambda: short.body(PACED_MODEL, ANSWER_TOKENS))
 
     shorts, cpu_short = await counted(

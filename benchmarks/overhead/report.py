@@ -6,9 +6,9 @@ from typing import Any
 
 from overhead.breakdown import WHOLE
 from overhead.measure import Cell, Result
+from overhead.systems import AWAY, DIRECT, EDGE_PART
 
 FLOOR = "uvicorn"
-ON_PATH = ("HAProxy", "ingress", "replicas")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -82,6 +82,41 @@ def parts(result: Result) -> list[str]:
             ]
             if name != FLOOR or part != "around":
                 lines.append(f"| {' | '.join(row)} |")
+    return lines
+
+
+def hop(result: Result) -> list[str]:
+    """What the way over an edge adds to the same region asked directly, in the same round."""
+    rounds = list(zip(result.cells[AWAY], result.cells[DIRECT], strict=True))
+    lines = ["| the hop | |", "|---|---|"]
+
+    def line(what: str, values: Sequence[float], digits: int) -> None:
+        lines.append(f"| {what} | {spread(values, digits)} |")
+
+    for tokens, first in (
+        ("200", lambda cell: cell.first_short_s),
+        ("12,000", lambda cell: cell.first_long_s),
+    ):
+        for share in (0.5, 0.9):
+            added = [percentile(first(a), share) - percentile(first(d), share) for a, d in rounds]
+            line(
+                f"added to the first chunk, {tokens} tokens, p{share * 100:.0f}, ms",
+                [s * 1e3 for s in added],
+                2,
+            )
+    line("edge: CPU a request, 200 tokens, µs", [a.cpu_short[EDGE_PART] * 1e6 for a, _ in rounds], 0)
+    line("edge: CPU a request, 12,000 tokens, µs", [a.cpu_long[EDGE_PART] * 1e6 for a, _ in rounds], 0)
+    line("edge: CPU a chunk, µs", [a.cpu_chunk[EDGE_PART] * 1e6 for a, _ in rounds], 0)
+    line(
+        "region's gateway: CPU a chunk that it forwards to the edge, µs",
+        [a.cpu_chunk["ingress"] * 1e6 for a, _ in rounds],
+        0,
+    )
+    line(
+        "region's gateway: CPU a chunk that it serves, µs",
+        [d.cpu_chunk["ingress"] * 1e6 for _, d in rounds],
+        0,
+    )
     return lines
 
 

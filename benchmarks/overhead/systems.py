@@ -1,4 +1,4 @@
-"""The systems that are compared, each started here and ended by id: dayzero, a bare Serve application, plain uvicorn."""
+"""The systems that are compared, each started here and ended by id: dayzero, an edge before it, bare Serve, uvicorn."""
 
 import asyncio
 import os
@@ -15,15 +15,19 @@ from pathlib import Path
 from dayzero.cli.progress import ConsoleProgress
 from dayzero.config import Fleet, parse
 from dayzero.serving.local import ledger
-from dayzero.serving.local.folders import RunFolder
+from dayzero.serving.local.fleet import LocalFleet
+from dayzero.serving.local.folders import FleetFolder
 from dayzero.serving.local.ports import is_free
 from dayzero.serving.local.probe import get
-from dayzero.serving.local.region import LocalRegion
+from overhead import edge
 from overhead.client import Connection, Target
 from overhead.cpu import Processes
 from overhead.plain import PACED_MODEL
 
+DIRECT, AWAY = "dayzero", "dayzero, a region away"
+EDGE_PART = "edge"
 ROOT = Path(__file__).resolve().parents[2]
+PATH = "/v1/chat/completions"
 MODEL = "smollm2-135m-instruct"
 MAX_MODEL_TOKENS = 14_000
 """Room for 12,000 prompt tokens."""
@@ -46,23 +50,28 @@ def running(scratch: Path) -> Iterator[tuple[list[System], Path]]:
     """All systems, the floor last, and the folder of the model's files. Whatever happens, everything is ended."""
     with ExitStack() as stack:
         port = _port(18_400)
-        run = _region(stack, scratch / "dayzero", fleet(port), None)
+        product = fleet(port)
+        run = region(stack, scratch / "dayzero", product)
         key = run.client_key.read_text().strip()
-        systems = [System("dayzero", Target(port, "/v1/chat/completions", key), partial(_processes, run))]
+        systems = [System(DIRECT, Target(port, PATH, key), partial(_processes, run))]
         port = _port(port + 1)
-        bare = partial(_processes, _region(stack, scratch / "bare", fleet(port), "overhead.bare:deploy"))
+        pid = stack.enter_context(edge.running(run, product, port))
+        systems.append(System(AWAY, Target(port, PATH, key), partial(_with_edge, run, pid)))
+        port = _port(port + 1)
+        bare = partial(_processes, region(stack, scratch / "bare", fleet(port), "overhead.bare:deploy"))
         for name, path in (("Serve, handle hop", "/handle"), ("Serve, ingress alone", "/local")):
-            systems.append(System(name, Target(port, f"{path}/v1/chat/completions"), bare))
+            systems.append(System(name, Target(port, path + PATH), bare))
         systems.append(_uvicorn(stack, _port(port + 1)))
         asyncio.run(_check(systems))
         yield systems, run.models / "smollm2"
 
 
 def fleet(port: int) -> Fleet:
-    """deployments/local.yaml with the simulated engine that takes no time, and a second model that keeps a pace."""
-    made = parse((ROOT / "deployments" / "local.yaml").read_text()).with_engine("sim").with_port(port)
-    data = made.model_dump()
-    (model,), (pool,) = data["serving"]["models"], data["serving"]["pools"]
+    """us-east of deployments/local.yaml, with the simulated engine that takes no time, and a second model at a pace."""
+    made = parse((ROOT / "deployments" / "local.yaml").read_text()).with_engine("sim")
+    data = made.with_ports({"us-east": port}).model_dump()
+    data["infrastructure"]["regions"] = data["infrastructure"]["regions"][:1]
+    (model,), (pool, *_) = data["serving"]["models"], data["serving"]["pools"]
     model["max_model_tokens"] = MAX_MODEL_TOKENS
     pool["sim"] = {"performance_profile": ENGINE_PROFILE, "time_scale": 1.0}
     # A step of one sequence takes 9 ms on the simulated hardware: half of it is PACE_S.
@@ -74,19 +83,20 @@ def fleet(port: int) -> Fleet:
     return Fleet.model_validate(data)
 
 
-def _region(stack: ExitStack, folder: Path, fleet: Fleet, deploy: str | None) -> RunFolder:
-    run = RunFolder(folder)
-    region = LocalRegion(run, deploy) if deploy else LocalRegion(run)
-    stack.callback(
-        shutil.rmtree, run.short().path, ignore_errors=True
-    )  # after `down`, which keeps Ray's logs
-    stack.callback(region.down)
+def region(stack: ExitStack, folder: Path, fleet: Fleet, deploy: str | None = None) -> FleetFolder:
+    """Started as `dayzero up` starts it, and ended with the stack."""
+    run = FleetFolder(folder)
+    local = LocalFleet(run, deploy) if deploy else LocalFleet(run)
     name = fleet.infrastructure.regions[0].name
-    region.up(fleet, name, fleet_name="benchmarks/overhead.py", progress=ConsoleProgress(sys.stderr))
+    stack.callback(
+        shutil.rmtree, run.region(name).short().path, ignore_errors=True
+    )  # after `down`, which keeps Ray's logs
+    stack.callback(local.down)
+    local.up(fleet, fleet_name="benchmarks/overhead.py", progress=ConsoleProgress(sys.stderr))
     return run
 
 
-def _processes(run: RunFolder) -> Processes:
+def _processes(run: FleetFolder) -> Processes:
     """Those of a region, by what they do for a request; the rest of Ray is around them."""
     processes = ledger.find(run.mark)
     parts: dict[str, list[int]] = {"HAProxy": [], "ingress": [], "replicas": []}
@@ -107,6 +117,11 @@ def _processes(run: RunFolder) -> Processes:
     return Processes({name: tuple(pids) for name, pids in parts.items()}, tuple(around))
 
 
+def _with_edge(run: FleetFolder, edge_pid: int) -> Processes:
+    region = _processes(run)
+    return Processes({EDGE_PART: (edge_pid,), **region.parts}, region.around)
+
+
 def _uvicorn(stack: ExitStack, port: int) -> System:
     paths = [str(ROOT / "benchmarks"), *sys.path]
     process = subprocess.Popen(
@@ -120,8 +135,7 @@ def _uvicorn(stack: ExitStack, port: int) -> System:
         if process.poll() is not None or time.monotonic() > deadline_s:
             raise RuntimeError("uvicorn did not start")
         time.sleep(0.1)
-    target = Target(port, "/v1/chat/completions")
-    return System("uvicorn", target, lambda: Processes({"ingress": (process.pid,)}))
+    return System("uvicorn", Target(port, PATH), lambda: Processes({"ingress": (process.pid,)}))
 
 
 def _port(first: int) -> int:
