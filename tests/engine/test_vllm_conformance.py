@@ -110,7 +110,9 @@ async def test_a_slow_reader_gets_every_id_and_its_logprob_once(shared_engine):
 
 async def test_stopping_an_engine_leaves_pythons_own_helper_alone(fresh_engine):
     """The tracker serves the whole process: were it ended with an engine, the next start would warn."""
+    before = resource_tracker._resource_tracker._pid
     await fresh_engine.stop()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         resource_tracker.ensure_running()
+    assert resource_tracker._resource_tracker._pid == before is not None

@@ -94,6 +94,8 @@ class World:
     async def settle(self, within_s):
         """Waits until every gateway believes exactly what the replicas hold."""
         await until(self.agrees, within_s, lambda: [gateway.follower.status() for gateway in self.gateways])
+        assert self.gateways, "nobody was there to agree"
+        assert self.replicas
 
     async def stir(self, for_s):
         until_s = time.monotonic() + for_s

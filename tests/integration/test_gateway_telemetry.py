@@ -1,6 +1,9 @@
 """One trace for a request, metrics that say what happened, and neither with content."""
 
+import asyncio
+
 import httpx
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from dayzero.engine.errors import EngineDeadError
@@ -68,3 +71,20 @@ async def test_metrics_count_what_happened_and_name_no_one(smollm2):
     assert SECRET not in after
     assert served.key not in after
     assert "acme" not in after
+
+
+class Refusing(SpanExporter):
+    """A collector that takes nothing."""
+
+    def export(self, spans):
+        return SpanExportResult.FAILURE
+
+
+async def test_spans_that_no_collector_takes_are_counted_where_an_operator_looks(smollm2):
+    tracing = setup("test", Refusing())
+    async with serving({"a": ScriptedEngine(repeat((300, 301)))}, smollm2, tracing=tracing) as served:
+        assert b"dayzero_gateway_dropped_spans_total{" not in served.gateway.metrics_text()
+        await served.client().chat.completions.create(**ASK)
+        await served.settled()
+        await asyncio.to_thread(tracing.flush)
+        assert b'dayzero_gateway_dropped_spans_total{cause="export_failed"}' in served.gateway.metrics_text()

@@ -44,6 +44,8 @@ async def test_addresses_are_followed_while_a_gateway_serves(smollm2):
             async with asyncio.timeout(5):
                 while not peers["us-east"].up:
                     await asyncio.sleep(0.01)
+            assert peers["us-east"].status()["url"] == east.url
+            assert peers.regions == ("us-east",), "who is in the book and not in the fleet is no peer"
         finally:
             await peers.stop()
 

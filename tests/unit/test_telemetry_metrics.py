@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from dayzero.frontend.events import FinishReason
-from dayzero.gateway.regions.peer_dispatch import Outcome
 from dayzero.router.regions import Why
 from dayzero.telemetry import (
     AbortCause,
@@ -179,7 +178,6 @@ def test_a_round_trip_that_was_never_measured_is_absent(registry, metrics):
 
 def test_the_words_between_regions_are_those_of_the_router_and_of_the_dispatch():
     assert {str(why) for why in RegionWhy} == {str(why) for why in Why} - {Why.NOBODY}
-    assert {str(outcome) for outcome in ForwardOutcome} == {str(outcome) for outcome in Outcome}
 
 
 def test_every_finish_of_the_event_stream_is_a_value():

@@ -74,8 +74,8 @@ class Meter:
     def region_chosen(self, region: str, why: str) -> None:
         self.metrics.region_chosen(region, RegionWhy(why))
 
-    def forwarded(self, region: str, outcome: str) -> None:
-        self.metrics.forwarded(region, ForwardOutcome(outcome))
+    def forwarded(self, region: str, outcome: ForwardOutcome) -> None:
+        self.metrics.forwarded(region, outcome)
 
     def peers(self, peers: Iterable[tuple[str, bool, float | None]]) -> None:
         """Each other region: its name, whether it may be used, its round trip in seconds."""

@@ -126,6 +126,7 @@ class Gateway:
         self._secret = secret
         self._clock = clock
         self._tracing = tracing or Tracing()
+        self._tracing.report_drops(self.meter.metrics.spans_dropped)
         self._generator = Generator(retry_policy, clock=clock, on_retry=self.meter.retried)
         self._in_flight = InFlight()
         self._hits = Hits(at_s=clock())

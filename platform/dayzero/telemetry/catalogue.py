@@ -90,12 +90,19 @@ class ForwardOutcome(StrEnum):
     ANSWERED = "answered"
     FULL = "full"
     REFUSED = "refused"
+    """Our peer key."""
     UNREACHED = "unreached"
+    """Nobody was there, or nobody said a word."""
     LOST = "lost"
+    """The stream was cut, went silent, ended without a finish, or was not ours."""
     NO_TOKEN = "no_token"  # noqa: S105 a name
+    """The region lived and gave no token in its time."""
     FAILED = "failed"
+    """An error from there, as data, or an answer that was broken off there before its first token."""
     INVALID = "invalid"
+    """The request's own fault."""
     GIVEN_UP = "given_up"
+    """Closed from this side."""
 
 
 OTHER = "other"

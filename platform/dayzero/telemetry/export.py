@@ -66,7 +66,7 @@ class BoundedProcessor(SpanProcessor):
     def __init__(
         self, exporter: SpanExporter, *, queue_spans: int = QUEUE_SPANS, on_drop: OnDrop | None = None
     ) -> None:
-        self._on_drop = on_drop
+        self.on_drop = on_drop
         self._queue_spans = queue_spans
         self._waiting = 0
         self._lock = threading.Lock()
@@ -98,8 +98,8 @@ class BoundedProcessor(SpanProcessor):
     def drop(self, cause: DropCause, spans: int) -> None:
         with self._lock:
             self.dropped[cause] += spans
-        if self._on_drop is not None:
-            self._on_drop(cause, spans)
+        if self.on_drop is not None:
+            self.on_drop(cause, spans)
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """True when everything that ended before was exported within the time."""

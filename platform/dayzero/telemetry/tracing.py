@@ -138,6 +138,11 @@ class Tracing:
         """Spans lost so far, by cause."""
         return dict(self._processor.dropped) if self._processor else {}
 
+    def report_drops(self, on_drop: OnDrop) -> None:
+        """Calls `on_drop` for spans that are lost from here on, from whichever thread loses them."""
+        if self._processor is not None:
+            self._processor.on_drop = on_drop
+
     def start(self, name: SpanName, parent: SpanContext | None = None) -> Span:
         """A span under `parent` (from `extract`), or the root of a new trace."""
         if self._tracer is None:

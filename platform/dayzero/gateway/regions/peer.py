@@ -24,11 +24,12 @@ from dayzero.gateway.errors import RegionLostError, RegionRefusedError
 from dayzero.gateway.regions import health
 from dayzero.gateway.regions.client import PeerClient
 from dayzero.gateway.regions.info import KnownPrefixes, ModelInfo, PeerInfo
-from dayzero.gateway.regions.peer_dispatch import Outcome, PeerDispatch
+from dayzero.gateway.regions.peer_dispatch import PeerDispatch
 from dayzero.gateway.regions.policy import RegionsPolicy
 from dayzero.router.inflight import InFlight
 from dayzero.router.load import ReplicaId
 from dayzero.router.regions import PeerView
+from dayzero.telemetry import ForwardOutcome
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Observer(Protocol):
 
     def region_chosen(self, region: str, why: str) -> None: ...
 
-    def forwarded(self, region: str, outcome: str) -> None: ...
+    def forwarded(self, region: str, outcome: ForwardOutcome) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,21 +279,21 @@ class Peer:
     def _answered(self) -> None:
         self._note(health.request_answered(self._health))
 
-    def _settled(self, dispatch: PeerDispatch, outcome: Outcome, error: DayzeroError | None) -> None:
+    def _settled(self, dispatch: PeerDispatch, outcome: ForwardOutcome, error: DayzeroError | None) -> None:
         self._open.discard(dispatch)
         if self.observer is not None:
             self.observer.forwarded(self.region, outcome)
         rules, now_s = self._policy.health, self._clock()
         match outcome:
-            case Outcome.ANSWERED | Outcome.INVALID:
+            case ForwardOutcome.ANSWERED | ForwardOutcome.INVALID:
                 after = health.request_answered(self._health)
-            case Outcome.GIVEN_UP:
+            case ForwardOutcome.GIVEN_UP:
                 after = health.request_given_up(self._health)
-            case Outcome.REFUSED:
+            case ForwardOutcome.REFUSED:
                 after = health.refused(self._health, rules, now_s, self._jitter())
             case _:
                 after = health.request_failed(self._health, rules, now_s, self._jitter())
-                if outcome is Outcome.UNREACHED and isinstance(error, RegionLostError):
+                if outcome is ForwardOutcome.UNREACHED and isinstance(error, RegionLostError):
                     after = health.probe_failed(after, rules, error.message)
         self._note(after)
 

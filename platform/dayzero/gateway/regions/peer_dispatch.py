@@ -13,7 +13,6 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
-from enum import StrEnum
 from typing import TypeVar
 
 import httpx
@@ -29,33 +28,13 @@ from dayzero.gateway.regions.client import PeerClient
 from dayzero.gateway.regions.policy import RegionsPolicy
 from dayzero.gateway.regions.wire import Frame, Kind, Parser, replica_name
 from dayzero.router.inflight import Reservation
+from dayzero.telemetry import ForwardOutcome
 
 _LAST_BYTES_S = 1.0
 
 
-class Outcome(StrEnum):
-    """What became of a request that was sent to a peer."""
-
-    ANSWERED = "answered"
-    FULL = "full"
-    REFUSED = "refused"
-    """Our peer key."""
-    UNREACHED = "unreached"
-    """Nobody was there, or nobody said a word."""
-    LOST = "lost"
-    """The stream was cut, went silent, ended without a finish, or was not ours."""
-    NO_TOKEN = "no_token"  # noqa: S105 a name
-    """The region lived and gave no token in its time."""
-    FAILED = "failed"
-    """An error from there, as data, or an answer that was broken off there before its first token."""
-    INVALID = "invalid"
-    """The request's own fault."""
-    GIVEN_UP = "given_up"
-    """Closed from this side."""
-
-
 Result = TypeVar("Result")
-Settled = Callable[[Outcome, DayzeroError | None], None]
+Settled = Callable[[ForwardOutcome, DayzeroError | None], None]
 
 
 class PeerDispatch:
@@ -88,7 +67,7 @@ class PeerDispatch:
         self._on_frames = on_frames
         self._settled = settled
         self._placed: str | None = None
-        self._outcome = Outcome.UNREACHED
+        self._outcome = ForwardOutcome.UNREACHED
         self._tokens = False
         self._waiting: asyncio.Timeout | None = None
         self._down = False
@@ -96,7 +75,7 @@ class PeerDispatch:
     @property
     def replica(self) -> str | None:
         """`region/replica`; the region alone until a replica took it, and where the region itself failed."""
-        whole = self._outcome in (Outcome.UNREACHED, Outcome.LOST, Outcome.NO_TOKEN)
+        whole = self._outcome in (ForwardOutcome.UNREACHED, ForwardOutcome.LOST, ForwardOutcome.NO_TOKEN)
         return (
             self._client.region if self._placed is None or whole else f"{self._client.region}/{self._placed}"
         )
@@ -116,9 +95,9 @@ class PeerDispatch:
                         ended = ended or delta.finish is not None
                         yield delta
             ended = True
-            self._outcome = Outcome.ANSWERED
+            self._outcome = ForwardOutcome.ANSWERED
         except EngineProtocolError as e:
-            self._outcome = Outcome.LOST
+            self._outcome = ForwardOutcome.LOST
             failure = RegionLostError(
                 f"The region {self._client.region} sends what cannot be read: {e.message}."
             )
@@ -129,7 +108,7 @@ class PeerDispatch:
             raise
         finally:
             if failure is None:
-                self._outcome = Outcome.ANSWERED if ended else Outcome.GIVEN_UP
+                self._outcome = ForwardOutcome.ANSWERED if ended else ForwardOutcome.GIVEN_UP
             self._settled(self._outcome, failure)
 
     def region_is_down(self) -> None:
@@ -157,7 +136,7 @@ class PeerDispatch:
                 f"took the connection and said nothing for {taken_s:.1f} s",
             )
             parser = Parser()
-            self._outcome = Outcome.LOST  # what it is if nothing more comes
+            self._outcome = ForwardOutcome.LOST  # what it is if nothing more comes
             while not parser.ended:
                 deltas = [
                     decode(frame.payload) for frame in await self._next(pieces, parser, first_token_at_s)
@@ -182,7 +161,7 @@ class PeerDispatch:
         deadline_s = self._request.deadline_s
         if last.finish is Finish.ABORT and deadline_s is not None and time.time() >= deadline_s:
             return  # asked for: its time was over
-        self._outcome = Outcome.FAILED
+        self._outcome = ForwardOutcome.FAILED
         raise RegionLostError(
             f"The region {self._client.region} ended the request before a token (finish {last.finish})."
         )
@@ -196,10 +175,12 @@ class PeerDispatch:
             why = f"went silent for {self._policy.lost_after_s:g} s"
             return await self._within(lost_at_s, self._frames(pieces, parser), why)
         why = f"took the request and gave no token in {self._first_token_s:.1f} s"
-        return await self._within(first_token_at_s, self._frames(pieces, parser), why, Outcome.NO_TOKEN)
+        return await self._within(
+            first_token_at_s, self._frames(pieces, parser), why, ForwardOutcome.NO_TOKEN
+        )
 
     async def _within(
-        self, until_s: float, work: Awaitable[Result], why: str, outcome: Outcome | None = None
+        self, until_s: float, work: Awaitable[Result], why: str, outcome: ForwardOutcome | None = None
     ) -> Result:
         """Raises RegionLostError with the reason, and notes the outcome, once the event loop's time is past `until_s`."""
         try:
@@ -228,7 +209,7 @@ class PeerDispatch:
                 if frame.kind is Kind.PLACED:
                     self._placed = replica_name(frame.payload)
                 elif frame.kind is Kind.ERROR:
-                    self._outcome = Outcome.FAILED
+                    self._outcome = ForwardOutcome.FAILED
                     decode(frame.payload)  # raises it
                     raise EngineProtocolError("an error frame that holds a delta")
             if frames:
@@ -252,13 +233,13 @@ async def _encoded(request: EngineRequest) -> bytes:
     return await asyncio.to_thread(request.encode)
 
 
-def _outcome(error: DayzeroError, so_far: Outcome) -> Outcome:
+def _outcome(error: DayzeroError, so_far: ForwardOutcome) -> ForwardOutcome:
     match error:
         case RegionFullError():
-            return Outcome.FULL
+            return ForwardOutcome.FULL
         case RegionRefusedError():
-            return Outcome.REFUSED
+            return ForwardOutcome.REFUSED
         case RegionLostError():
-            return Outcome.LOST if error.code == FAILED_CODE else so_far
+            return ForwardOutcome.LOST if error.code == FAILED_CODE else so_far
         case _:
-            return Outcome.INVALID if error.status < 500 else Outcome.FAILED
+            return ForwardOutcome.INVALID if error.status < 500 else ForwardOutcome.FAILED
