@@ -73,7 +73,7 @@ class LocalFleet:
             others = self._not_of(fleet) if regions is None else []
             self._require_keys({region.name for region in missing})
             if missing:
-                ending = ledger.find(*(region.folder.mark for region in missing), *(r.mark for r in others))
+                ending = [region.folder.mark for region in missing] + [region.mark for region in others]
                 preflight.check(fleet, [region.name for region in missing], self.folder, ending=ending)
                 keys.ensure_keys(self.folder)
             write_addresses(self.folder.peers, fleet)

@@ -97,12 +97,16 @@ def _first_free(
     raise PreflightError(f"No free port from {wished} to {wished + 199}. Name another one in the fleet file.")
 
 
-def require_http_port(port: int, host: str, *, gone: frozenset[int] = frozenset()) -> None:
+def _stays(pid: int) -> bool:  # noqa: ARG001 the holder of a port, when nothing is about to end
+    return False
+
+
+def require_http_port(port: int, host: str, *, ends: Callable[[int], bool] = _stays) -> None:
     """Raises PreflightError with the holder's name when the API's port is taken.
 
-    `gone`: ids of processes that will have ended when it is needed.
+    `ends`: whether the process of this id will have ended when the port is needed.
     """
-    if gone and (holders := _listening(port)) and holders <= gone:
+    if (holders := _listening(port)) and all(map(ends, holders)):
         return
     if port < 1024 and not is_free(port, host):  # noqa: SIM102 two reasons, two sentences
         if holder_of(port) is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from dayzero.config import Fleet
-from dayzero.serving.local import store
+from dayzero.serving.local import ledger, store
 from dayzero.serving.local.errors import PreflightError
 from dayzero.serving.local.folders import FleetFolder
 from dayzero.serving.local.ledger import ProcessId
@@ -38,11 +38,11 @@ def check(
     folder: FleetFolder,
     variables: Mapping[str, str] = os.environ,
     *,
-    ending: Collection[ProcessId] = (),
+    ending: Collection[str] = (),
 ) -> None:
     """Raises PreflightError with the first thing that this machine lacks to start all these regions.
 
-    `ending`: the processes that will be ended before they start.
+    `ending`: the marks of the processes that will be ended before they start.
     """
     engines: set[str] = set()
     for region in regions:
@@ -63,11 +63,19 @@ def check(
     require_disk(needs_mb)
     if variables.get("DAYZERO_IGNORE_MEMORY") != "1":
         need_mb = sum(needed_memory_mb(fleet, region) for region in regions)
-        require_memory(need_mb, available_memory_mb() + held_memory_mb(ending))
-    gone = frozenset(process.pid for process in ending)
+        require_memory(need_mb, available_memory_mb() + held_memory_mb(_processes(ending)))
+
+    def ends(pid: int) -> bool:
+        """Looks anew: HAProxy gives its port to another process of its own whenever its targets change."""
+        return ProcessId.of(pid) is None or pid in {process.pid for process in _processes(ending)}
+
     for region in regions:
         http = fleet.region(region).http
-        require_http_port(http.port, http.host, gone=gone)
+        require_http_port(http.port, http.host, ends=ends)
+
+
+def _processes(marks: Collection[str]) -> list[ProcessId]:
+    return ledger.find(*marks) if marks else []
 
 
 def require_python_path(executable: str) -> None:
