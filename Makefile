@@ -35,7 +35,7 @@ install: ## install the product (ENGINE=sim: without torch and vllm) and the dev
 
 test: ## install the real engine and the tools, run the tests (TESTS=path or -k word)
 	@scripts/bootstrap --engine vllm --dev
-	@$(PY) -m pytest $(TESTS)
+	@$(PY) -m scripts.run_tests $(TESTS)
 
 check: ## format, lint, types, layers and the hygiene of the repository
 	@scripts/bootstrap --engine sim --dev
