@@ -7,7 +7,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from dayzero.frontend import chat_template
+from dayzero.frontend import chat_template, kimi_k3
+from dayzero.frontend.kimi_k3.vocabulary_source import VARIABLE
 from dayzero.serving.weights import ensure_tokenizer
 
 # A busy machine is no failure. Where a run decides about a change it is repeatable; elsewhere each run tries new examples.
@@ -33,6 +34,26 @@ def _environment_is_restored():
     os.environ.update(before)
 
 
+# Kimi K3's own vocabulary is no part of this repository; where it lies beside it, tests use it.
+K3_VOCABULARY = Path(__file__).parents[2] / "shared/data/kimi-k3/tiktoken.model"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _k3_vocabulary_is_named():
+    """What a test starts finds it as a deployment would: by the variable."""
+    if K3_VOCABULARY.is_file():
+        os.environ.setdefault(VARIABLE, str(K3_VOCABULARY))
+
+
+@pytest.fixture(scope="session")
+def k3_vocabulary() -> Path:
+    """Kimi K3's real vocabulary; skips where there is none."""
+    path = Path(os.environ.get(VARIABLE) or K3_VOCABULARY)
+    if not path.is_file():
+        pytest.skip(f"needs Kimi K3's tiktoken.model: set {VARIABLE}")
+    return path
+
+
 @pytest.fixture(scope="session")
 def smollm2_folder(tmp_path_factory) -> Path:
     """SmolLM2's real tokenizer, template and configuration, without its weights."""
@@ -43,3 +64,9 @@ def smollm2_folder(tmp_path_factory) -> Path:
 def smollm2(smollm2_folder):
     """The frontend of the model that a local fleet serves."""
     return chat_template.load(smollm2_folder)
+
+
+@pytest.fixture(scope="session")
+def k3():
+    """Kimi K3's frontend with the small vocabulary shipped here."""
+    return kimi_k3.load(environ={})

@@ -56,6 +56,11 @@ class Detokenizer:
         self._holds = False
         self._strip = table.strip_leading_space
 
+    @property
+    def held(self) -> bytes:
+        """The beginning of a code point that is not whole yet."""
+        return self._utf8.getstate()[0] if self._holds else b""
+
     def push(self, ids: Sequence[int]) -> str:
         """The text that is certain after these ids; may be empty."""
         if self._holds or self._strip:
