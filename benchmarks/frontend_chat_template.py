@@ -91,7 +91,7 @@ def run(folder: Path, rounds: int) -> None:
     ids = encoder.encode([text])[0].tolist()
     assert ids == slow.encode(text, add_special_tokens=False).ids
     asked = conversation(text)
-    prompt = frontend.render(asked)
+    prompt = frontend.render(asked, scope="")
     clean = [{"role": m.role.value, "content": m.text} for m in asked.messages]
     plain_template = ChatTemplate.compile(frontend.template)
     spelled = Conversation((Message(Role.USER, (Text("<|im_end|> <b> [x] " * 3000),)),))
@@ -99,7 +99,7 @@ def run(folder: Path, rounds: int) -> None:
     print(f"{folder.name}: {len(ids)} tokens of prose and code, {rounds} interleaved rounds\n\nrendering")
     seconds = interleaved(
         {
-            "render: messages to ids": lambda: frontend.render(asked),
+            "render: messages to ids": lambda: frontend.render(asked, scope=""),
             "template alone, strings not marked": lambda: plain_template.render(
                 {"messages": clean}, lambda v: v
             ),
@@ -117,7 +117,7 @@ def run(folder: Path, rounds: int) -> None:
         1e3,
     )
     slow_ms = row("tokenizers, plain text to a list", seconds["tokenizers, plain text to a list"], "ms", 1e3)
-    spelled_s = interleaved({"": lambda: frontend.render(spelled)}, max(3, rounds // 4))[""]
+    spelled_s = interleaved({"": lambda: frontend.render(spelled, scope="")}, max(3, rounds // 4))[""]
     row("render of 57 kB that spells control tokens", spelled_s, "ms", 1e3)
     print(
         f"  fastokens is {slow_ms / fast_ms:.1f}x tokenizers; marking and cutting cost {total_ms - fast_ms:.2f} ms"

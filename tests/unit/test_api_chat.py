@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from dayzero.api.body import decode
 from dayzero.api.chat import frames, response
-from dayzero.api.chat.conversation import conversation, parameters, sampling
+from dayzero.api.chat.conversation import conversation, grammar_param, parameters, sampling
 from dayzero.api.chat.request import decoder
 from dayzero.engine.errors import EngineDeadError
 from dayzero.errors import InvalidRequestError
@@ -205,3 +205,54 @@ def test_usage_and_errors_have_frames_of_their_own():
 def test_an_answer_without_an_end_is_never_sent():
     with pytest.raises(ValueError, match="not complete"):
         frames.completion(HEAD, fold(EVENTS[:-1]), USAGE, None)
+
+
+MOONSHOT_HEAD = frames.Head("chatcmpl-1", 1_700_000_000, "m", first_call=3, moonshot_usage=True)
+THOUGHT = frames.Usage(prompt_tokens=7, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
+
+
+def test_moonshots_last_frame_has_usage_in_both_places_and_the_others_have_none():
+    writer = frames.ChunkWriter(MOONSHOT_HEAD)
+    chunks = frames_of(writer.events(EVENTS[:4], None, USAGE) + writer.events(EVENTS[4:], None, THOUGHT))
+    for chunk in chunks:
+        ChatCompletionChunk.model_validate(chunk)
+        msgspec.convert(chunk, response.ChatCompletionChunk)
+    last = chunks.pop()
+    assert last["usage"] == last["choices"][0]["usage"] == THOUGHT.wire(moonshot=True)
+    assert last["usage"]["cached_tokens"] == last["usage"]["prompt_tokens_details"]["cached_tokens"] == 3
+    assert last["usage"]["completion_tokens_details"] == {"reasoning_tokens": 2}
+    assert not any("usage" in chunk or "usage" in chunk["choices"][0] for chunk in chunks)
+
+
+def test_openais_usage_has_its_own_fields_only():
+    writer = frames.ChunkWriter(HEAD)
+    chunks = frames_of(writer.events(EVENTS, None, THOUGHT))
+    assert not any("usage" in chunk or "usage" in chunk["choices"][0] for chunk in chunks)
+    assert "cached_tokens" not in json.loads(frames.completion(HEAD, fold(EVENTS), USAGE, None))["usage"]
+
+
+def test_calls_are_numbered_over_the_conversation_and_indexed_within_the_answer():
+    (called,) = [
+        call
+        for chunk in frames_of(frames.ChunkWriter(MOONSHOT_HEAD).events(EVENTS))
+        for call in chunk["choices"][0]["delta"].get("tool_calls", ())
+        if "id" in call
+    ]
+    assert (called["index"], called["id"]) == (0, "functions.look:3")
+    body = json.loads(frames.completion(MOONSHOT_HEAD, fold(EVENTS), USAGE, None))
+    assert body["choices"][0]["message"]["tool_calls"][0]["id"] == "functions.look:3"
+    assert body["usage"]["cached_tokens"] == 3
+    msgspec.convert(body, response.ChatCompletion)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {"type": "json_object"}, "tools": [TOOL]}, "response_format"),
+        ({"tools": [TOOL]}, "tools"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"function": {"name": "look"}}}, "tool_choice"),
+    ],
+)
+def test_a_grammar_that_an_engine_has_not_is_named_by_what_asked_for_it(fields, param):
+    assert grammar_param(request(**fields)) == param

@@ -77,6 +77,13 @@ class Store:
         return self.kept.get(request_id)
 
 
+async def test_a_record_names_what_was_mended():
+    log = DecisionLog("us-east", wall=lambda: 1002.0)
+    log.settled(settled(answered(placed(768, 0)), degraded=("think_not_closed", "call_cut")))
+    record = msgspec.json.decode(await log.find("req_1"), type=Decision)
+    assert record.degraded == ("think_not_closed", "call_cut")
+
+
 async def test_a_record_has_what_was_predicted_and_what_came():
     log = DecisionLog("us-east", wall=lambda: 1002.0)
     log.settled(settled(answered(placed(768, 0, draining=1))))

@@ -17,7 +17,7 @@ from dayzero.gateway.regions import health
 from dayzero.gateway.regions.answers import as_error
 from dayzero.gateway.regions.client import PeerClient
 from dayzero.gateway.regions.dispatcher import RegionalDispatcher
-from dayzero.gateway.regions.info import ModelInfo, PeerInfo, info, told
+from dayzero.gateway.regions.info import ModelInfo, PeerInfo, info, other_vocabulary, told
 from dayzero.gateway.regions.outbox import Outbox, ready
 from dayzero.gateway.regions.peer import Peer, PeerAddress, _Digest
 from dayzero.gateway.regions.peers import Peers
@@ -131,7 +131,7 @@ def test_a_model_that_nobody_can_serve_is_told_with_the_reason():
     line = told("m", dispatcher("r1", max_requests=0), 7)
     assert (line.wait_s, line.able, line.digest) == (None, 0, 7)
     assert "full" in line.why
-    whole = info("west", [("m", dispatcher("r1", max_requests=0))], None)
+    whole = info("west", [("m", "", dispatcher("r1", max_requests=0))], None)
     assert whole.model("m").wait_s is None
     assert whole.model("other") is None
 
@@ -325,6 +325,47 @@ async def test_where_nobody_can_serve_the_home_regions_own_words_are_raised():
         regional(full, peers()).place(request(), frozenset())
     with pytest.raises(NoReplicaError, match="No region"):
         regional(None, peers()).place(request(), frozenset())
+
+
+OWN, OTHER = "a1" * 32, "b2" * 32
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "other"),
+    [(OWN, OWN, False), (OWN, OTHER, True), ("", OTHER, False), (OWN, "", False), ("", "", False)],
+)
+def test_two_vocabularies_are_others_where_both_are_known_and_differ(own, theirs, other):
+    why = other_vocabulary(own, ModelInfo(model="m", vocabulary=theirs))
+    assert bool(why) is other
+    assert not other or (f"{OTHER[:12]} there" in why and f"{OWN[:12]} here" in why)
+    assert other_vocabulary(own, None) == ""
+
+
+def test_a_region_tells_its_vocabulary_and_one_that_does_not_is_read():
+    whole = info("west", [("m", OWN, dispatcher("r1")), ("n", OTHER, dispatcher("r2", max_requests=0))], None)
+    assert [whole.model(name).vocabulary for name in ("m", "n")] == [OWN, OTHER]
+    assert msgspec.json.decode(msgspec.json.encode(whole), type=PeerInfo) == whole
+    old = b'{"region": "w", "models": [{"model": "m"}]}'
+    assert msgspec.json.decode(old, type=PeerInfo).model("m").vocabulary == ""
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(old.replace(b'"m"', b'"m", "vocabulary": "a word"'), type=PeerInfo)
+
+
+async def test_a_peer_with_another_vocabulary_gets_no_request_of_that_model_and_says_so_once(caplog):
+    line = ModelInfo(model="m", able=1, wait_s=0.01, vocabulary=OTHER)
+    known = peers("west", west=line)
+    known.speak({"m": OWN})
+    with pytest.raises(NoReplicaError):
+        regional(None, known).place(request(), frozenset())
+    west = known["west"]
+    for _ in range(3):
+        west._note_vocabularies(west._info)
+    assert caplog.text.count("region west is not sent some requests: its vocabulary of m") == 1
+    (told_of,) = west.status()["models"]
+    assert "another one" in told_of["why"]
+    assert "wait_s" not in told_of
+    known.speak({"m": OTHER})
+    assert regional(None, known).place(request(), frozenset()).choice.target == "west"
 
 
 async def test_a_peers_digest_is_asked_with_chains_of_its_own_units():

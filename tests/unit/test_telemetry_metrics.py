@@ -27,7 +27,7 @@ from dayzero.telemetry.catalogue import LABELS, METRICS, Kind
 from dayzero.telemetry.metrics import FeedFigures
 from dayzero.telemetry.reference import metrics_page
 
-UNITS = ("_seconds", "_tokens_total", "_requests", "_replicas", "_blocks", "_total", "_up")
+UNITS = ("_seconds", "_tokens_total", "_requests", "_replicas", "_blocks", "_total", "_bytes", "_up")
 
 
 @pytest.fixture
@@ -55,6 +55,7 @@ def value(registry, name, **labels):
 
 
 def record_everything(metrics, text):
+    metrics.degraded(text, text)
     metrics.request(text, model=text, status=200, finish=text, seconds=1)
     metrics.first_token(text, 1)
     metrics.inter_token(text, 1, 1)
@@ -71,6 +72,7 @@ def record_everything(metrics, text):
     metrics.forwarded(text, text)
     metrics.peer(text, up=True, round_trip_s=0.07)
     metrics.without_affinity(text, 1)
+    metrics.frontend_cache(text, held_bytes=1, bound_bytes=2)
     metrics.feed(
         text, FeedFigures(connected=True, lag_s=0.05, exact_replicas=1, void_replicas=1, blocks={text: 1})
     )
@@ -102,6 +104,14 @@ def test_a_request_is_counted_with_what_happened_to_it(registry, metrics):
     assert value(registry, "request_seconds_sum", model="m", **route) == pytest.approx(0.3)
     assert value(registry, "request_seconds_bucket", model="m", le="0.25", **route) == 0
     assert value(registry, "request_seconds_bucket", model="m", le="0.5", **route) == 1
+
+
+def test_an_oddity_is_counted_by_its_name_and_never_makes_a_name_of_its_own(registry):
+    metrics = GatewayMetrics(registry, models=["m"], pools=[], oddities=["think_not_closed"])
+    metrics.degraded("m", "think_not_closed")
+    metrics.degraded("m", "what a model said")
+    assert value(registry, "degraded_answers_total", model="m", oddity="think_not_closed") == 1
+    assert value(registry, "degraded_answers_total", model="m", oddity="other") == 1
 
 
 def test_tokens_and_times_are_added_up(registry, metrics):
@@ -185,7 +195,7 @@ def test_every_finish_of_the_event_stream_is_a_value():
 
 
 def test_the_number_of_series_has_a_bound():
-    names = {"model": 10, "pool": 20, "region": 10}
+    names = {"model": 10, "pool": 20, "region": 10, "oddity": 50}
     series = 0
     for metric in METRICS:
         combinations = math.prod(len(LABELS[label] or ()) or names[label] for label in metric.labels)

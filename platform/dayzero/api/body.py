@@ -2,18 +2,23 @@
 
 - The happy path is one pass of msgspec: it refuses NaN, lone surrogates, invalid UTF-8, wrong types and nesting
   beyond the interpreter's recursion limit.
-- Only a refused body is looked at a second time, to name the field that made it malformed.
+- Only a refused body is looked at a second time, to name the field that made it malformed, or to mend half of a
+  surrogate pair where an endpoint allows it.
 - An error's message never repeats a value.
 """
 
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
+from dayzero.api import surrogates
 from dayzero.api.errors import BodyError
+from dayzero.api.json_path import spelled, walk
+from dayzero.api.value_count import MAX_VALUES, too_many_values
 
 MAX_DEPTH = 64
 """Nesting allowed inside free-form fields (JSON schemas, metadata); deeper schemas do not occur."""
@@ -22,15 +27,25 @@ MAX_EXPLAINED_BYTES = 1024 * 1024
 """A malformed body larger than this is refused without looking for its fault: that parser holds the interpreter."""
 
 _T = TypeVar("_T")
-_AT = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
+# A value that a type of our own reads names its place within that value first.
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<inner>[^`]*)`)?(?: - at `(?P<path>[^`]*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 _INVALID_VALUE = re.compile(r"^Invalid (?:enum )?value .*$", re.DOTALL)
 
 
-def decode(body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
-    """Raises BodyError."""
+def _nowhere(_path: str) -> bool:
+    return False
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[_T], mendable: Callable[[str], bool] = _nowhere) -> _T:
+    """`mendable`: at which paths half of a surrogate pair becomes U+FFFD; elsewhere it is refused. Raises BodyError."""
     if not body.strip():
         raise BodyError("The request body is empty; send a JSON object.", code="empty_body")
+    if too_many_values(body):
+        raise BodyError(
+            f"The request body holds more than {MAX_VALUES:,} JSON values: send fewer.",
+            code="too_many_values",
+        )
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as e:
@@ -38,7 +53,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
     except RecursionError:
         raise BodyError("The JSON body is nested too deeply.", code="invalid_json") from None
     except msgspec.DecodeError:
-        raise _malformed(body) from None
+        return _mended(body, decoder, mendable)
 
 
 def check_depth(value: Any, param: str, limit: int = MAX_DEPTH) -> None:
@@ -56,9 +71,26 @@ def check_depth(value: Any, param: str, limit: int = MAX_DEPTH) -> None:
     raise BodyError(f"`{param}` is nested deeper than {limit} levels.", param=param)
 
 
+def _mended(body: bytes, decoder: msgspec.json.Decoder[_T], mendable: Callable[[str], bool]) -> _T:
+    """Raises BodyError."""
+    try:
+        value = surrogates.mended(body, mendable)
+        if value is not None:
+            request: _T = msgspec.convert(value, decoder.type, dec_hook=decoder.dec_hook)
+            return request
+    except msgspec.ValidationError as e:
+        raise _shape_error(str(e)) from None
+    except (msgspec.DecodeError, RecursionError):
+        pass  # malformed in another way, too
+    raise _malformed(body)
+
+
 def _shape_error(message: str) -> BodyError:
     match = _AT.match(message)
     what, path = (match["what"], match["path"]) if match else (message, None)
+    inner = match["inner"] if match else None
+    if inner is not None:
+        path = "$" + inner if path is None else path + inner
     param = _param(path)
     if missing := _MISSING.match(what):
         name = f"{param}.{missing['name']}" if param else missing["name"]
@@ -97,22 +129,14 @@ def _malformed(body: bytes) -> BodyError:
 
 
 def _find_illegal(root: Any) -> tuple[str, str] | None:
-    """The first string with a lone surrogate, or number that is not finite: its path and what is wrong."""
-    stack: list[tuple[str, Any]] = [("", root)]
-    while stack:
-        path, value = stack.pop()
+    """The first number that is not finite, or string with a lone surrogate: its path and what is wrong."""
+    for place, _, value in walk(root):
         if isinstance(value, str) and not _encodes(value):
-            return path or "body", "the text holds a lone UTF-16 surrogate"
+            return spelled(place) or "body", "the text holds a lone UTF-16 surrogate"
         if isinstance(value, float) and not math.isfinite(value):
-            return path or "body", "NaN and Infinity are not JSON numbers"
-        if isinstance(value, dict):
-            for key in value:
-                if not _encodes(key):
-                    return path or "body", "a key holds a lone UTF-16 surrogate"
-            children = [(f"{path}.{key}" if path else key, child) for key, child in value.items()]
-            stack.extend(reversed(children))
-        elif isinstance(value, list):
-            stack.extend(reversed([(f"{path}[{i}]", child) for i, child in enumerate(value)]))
+            return spelled(place) or "body", "NaN and Infinity are not JSON numbers"
+        if isinstance(value, dict) and not all(map(_encodes, value)):
+            return spelled(place) or "body", "a key holds a lone UTF-16 surrogate"
     return None
 
 

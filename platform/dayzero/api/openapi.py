@@ -5,11 +5,19 @@ from typing import Any
 
 import msgspec
 
-from dayzero.api.chat.request import ChatCompletionRequest
+from dayzero.api.chat.request import ChatCompletionRequest, ToolDeclaration, schema_of_own_type
 from dayzero.api.chat.response import ChatCompletion, ChatCompletionChunk, ErrorResponse
 from dayzero.api.models import ModelList, ModelObject
 
-_TYPES = (ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, ErrorResponse, ModelList, ModelObject)
+_TYPES = (
+    ChatCompletionRequest,
+    ToolDeclaration,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ErrorResponse,
+    ModelList,
+    ModelObject,
+)
 _EXAMPLE = {
     "model": "smollm2-135m-instruct",
     "messages": [{"role": "user", "content": "What is the capital of France?"}],
@@ -29,7 +37,9 @@ _ERRORS = {
 @cache
 def document(version: str) -> dict[str, Any]:
     """The whole document; do not change what it returns."""
-    _, components = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
+    _, components = msgspec.json.schema_components(
+        _TYPES, schema_hook=schema_of_own_type, ref_template="#/components/schemas/{name}"
+    )
     secured: list[dict[str, list[str]]] = [{"bearer": []}]
     return {
         "openapi": "3.1.0",
@@ -84,6 +94,10 @@ def _chat(security: list[dict[str, list[str]]]) -> dict[str, Any]:
     return {
         "operationId": "createChatCompletion",
         "summary": "Answer a conversation",
+        "description": (
+            "What a model's contract allows beside these types, and which of Kimi K3's fields another model ignores, is"
+            " in docs/kimi-k3-api.md; a 400 names the field."
+        ),
         "security": security,
         "requestBody": {
             "required": True,

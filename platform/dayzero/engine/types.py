@@ -66,6 +66,8 @@ class GrammarKind(StrEnum):
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     STRUCTURAL_TAG = "structural_tag"
+    KIMI_K3 = "kimi_k3"
+    """Kimi K3's channels, tools and formats; `spec` is a `frontend.kimi_k3.grammar.TurnGrammar`."""
 
 
 class Grammar(msgspec.Struct, frozen=True):

@@ -69,7 +69,10 @@ class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """`at_s`: Unix time of the request's arrival. `first_token_s` and `total_s` count from there."""
+    """`at_s`: Unix time of the request's arrival. `first_token_s` and `total_s` count from there.
+
+    `degraded`: the oddities of the answer that were mended, by name; a region that answered for another knows none.
+    """
 
     version: int = VERSION
     request_id: str
@@ -87,6 +90,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     first_token_s: float | None
     total_s: float
+    degraded: tuple[str, ...] = ()
 
 
 class DecisionSink(Protocol):
@@ -118,6 +122,7 @@ def decision(settlement: Settlement, trail: Trail, *, region: str, now_s: float)
         completion_tokens=settlement.completion_tokens,
         first_token_s=settlement.first_token_s,
         total_s=settlement.total_s,
+        degraded=settlement.degraded,
     )
 
 

@@ -58,6 +58,8 @@ class Settlement:
     tenant: str = ""
     trail: Trail | None = None
     """Its placements; None where it was refused before any."""
+    degraded: tuple[str, ...] = ()
+    """The oddities of its answer that were mended, by name."""
 
 
 Observer = Callable[[Settlement], None]
@@ -96,6 +98,8 @@ class Lifetime:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    degraded: tuple[str, ...] = ()
     attempts: int = 0
     finish: str | None = None
     first_token_s: float | None = None
@@ -143,6 +147,7 @@ class Lifetime:
     def restart(self) -> None:
         """The answer begins again: nobody has seen or is billed what came so far."""
         self.completion_tokens, self.cached_tokens, self.first_token_s = 0, 0, None
+        self.reasoning_tokens = 0
 
     def close(self, error: BaseException | None = None) -> None:
         """Settle; a second call does nothing."""
@@ -170,6 +175,7 @@ class Lifetime:
             stopped=self.stopped,
             tenant=self.tenant,
             trail=self.trail,
+            degraded=self.degraded,
         )
         for release in self._releases:
             release()
@@ -192,6 +198,7 @@ def settle_span(span: Span, settlement: Settlement) -> None:
     span.set(Attribute.PROMPT_TOKENS, settlement.prompt_tokens or None)
     span.set(Attribute.COMPLETION_TOKENS, settlement.completion_tokens or None)
     span.set(Attribute.CACHED_TOKENS, settlement.cached_tokens)
+    span.set(Attribute.DEGRADED, ",".join(settlement.degraded) or None)
     span.set(Attribute.FIRST_TOKEN_S, settlement.first_token_s)
     if settlement.trail is not None and settlement.trail.last is not None:
         last = settlement.trail.last

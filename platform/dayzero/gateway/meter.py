@@ -45,11 +45,23 @@ _REJECTION_CAUSES = {
 
 
 class Meter:
-    """One per gateway, on a registry of its own: nothing else of the process is in its answer."""
+    """One per gateway, on a registry of its own: nothing else of the process is in its answer.
 
-    def __init__(self, *, models: Iterable[str], pools: Iterable[str], regions: Iterable[str] = ()) -> None:
+    `oddities`: those of the served models' decoders.
+    """
+
+    def __init__(
+        self,
+        *,
+        models: Iterable[str],
+        pools: Iterable[str],
+        regions: Iterable[str] = (),
+        oddities: Iterable[str] = (),
+    ) -> None:
         self._registry = CollectorRegistry()
-        self.metrics = GatewayMetrics(self._registry, models=models, pools=pools, regions=regions)
+        self.metrics = GatewayMetrics(
+            self._registry, models=models, pools=pools, regions=regions, oddities=oddities
+        )
 
     def text(self) -> bytes:
         """Prometheus' text format."""
@@ -104,6 +116,8 @@ class Meter:
             )
         if model:
             self._predicted(model, settlement)
+            for oddity in settlement.degraded:
+                metrics.degraded(model, oddity)
         code = settlement.error_code or ""
         if settlement.truncated:
             metrics.truncated(_TRUNCATION_CAUSES.get(code, TruncationCause.OTHER))

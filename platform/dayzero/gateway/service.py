@@ -13,6 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from dayzero.api.contracts import OPENAI, Contract
 from dayzero.api.errors import ModelNotFoundError
 from dayzero.api.models import ModelObject
 from dayzero.engine.chains import INLINE_TOKENS, with_chain
@@ -48,7 +49,12 @@ CANARY_SALT = "canary"
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model of this fleet. `created_s`: Unix time, as OpenAI's model objects carry it."""
+    """A model of this fleet.
+
+    `default_max_tokens`: the limit of an answer where a request has none. `created_s`: Unix time, as OpenAI's model
+    objects carry it. `contract`: what its API promises. `vocabulary`: the SHA-256 of the file that its tokens come from,
+    hex; empty where nobody knows.
+    """
 
     name: str
     aliases: tuple[str, ...]
@@ -58,6 +64,8 @@ class ServedModel:
     max_model_tokens: int
     default_max_tokens: int
     created_s: int
+    contract: Contract = OPENAI
+    vocabulary: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +123,10 @@ class Gateway:
             models=[model.name for model in models],
             pools=[model.pool for model in models],
             regions=[region, *self._peers.regions],
+            oddities=frozenset().union(*(model.frontend.oddities for model in models)),
         )
         self._peers.observe(self.meter)
+        self._peers.speak({model.name: model.vocabulary for model in models})
         self._residency = {tenant: tuple(regions) for tenant, regions in (residency or {}).items()}
         self._models: Mapping[str, ServedModel] = {
             name: model for model in models for name in (model.name, *model.aliases)
@@ -230,17 +240,19 @@ class Gateway:
         model: ServedModel,
         conversation: Callable[[], Conversation],
         *,
+        scope: str,
         large: bool = False,
         parent: Span = OFF,
     ) -> Prompt:
         """Off the event loop, the conversation's making included: a long one takes milliseconds to seconds.
 
-        `large` ones share one thread, so that they make each other wait and nobody else.
+        `large` ones share one thread, so that they make each other wait and nobody else. `scope`: whose texts these
+        are, as `ModelFrontend.render` takes it.
         """
 
         def work() -> tuple[Conversation, Prompt]:
             made = conversation()
-            return made, model.frontend.render(made)
+            return made, model.frontend.render(made, scope=scope)
 
         pool = self._large_renders if large else self._small_renders
         with parent.child(SpanName.RENDER) as span:
@@ -303,6 +315,11 @@ class Gateway:
             lines = model.dispatcher.replicas()
             self.meter.replicas(model.pool, [line["health"] for line in lines])
             self.meter.metrics.without_affinity(model.pool, sum("no_affinity" in line for line in lines))
+            size = model.frontend.cache_size()
+            if size is not None:
+                self.meter.metrics.frontend_cache(
+                    model.name, held_bytes=size.held_bytes, bound_bytes=size.bound_bytes
+                )
         if self._feed is not None:
             self.meter.metrics.feed(self.region, self._feed.figures())
         self.meter.peers((peer.region, peer.up, peer.round_trip_s) for peer in self._peers)
@@ -340,7 +357,7 @@ class Gateway:
         self._hits = self._hits.with_outcome(outcome, self._clock())
 
     async def _send_canary(self, model: ServedModel) -> None:
-        prompt = await self.render(model, lambda: CANARY)
+        prompt = await self.render(model, lambda: CANARY, scope=CANARY_SALT)
         request = EngineRequest(
             request_id=f"canary_{new_request_id()}",
             prompt_ids=prompt.ids,

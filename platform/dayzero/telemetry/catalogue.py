@@ -125,8 +125,9 @@ LABELS: dict[str, tuple[str, ...] | None] = {
     "model": None,
     "pool": None,
     "region": None,
+    "oddity": None,
 }
-"""Label → the values it may have; None: the names that the fleet file gives."""
+"""Label → the values it may have; None: the names that the fleet file gives or, of an oddity, the decoders."""
 
 
 class Kind(StrEnum):
@@ -215,6 +216,12 @@ COMPLETION_TOKENS = Metric(
     ("model",),
     "Tokens generated, of aborted answers too.",
 )
+DEGRADED = Metric(
+    "dayzero_gateway_degraded_answers_total",
+    Kind.COUNTER,
+    ("model", "oddity"),
+    "Answers with an oddity that the decoder mended by a written rule; an answer with two counts once under each.",
+)
 IN_FLIGHT = Metric(
     "dayzero_gateway_in_flight_requests",
     Kind.GAUGE,
@@ -287,6 +294,18 @@ INDEXED_BLOCKS = Metric(
     ("model",),
     "Cached blocks and states that are known here, of all replicas.",
 )
+FRONTEND_CACHE = Metric(
+    "dayzero_gateway_frontend_cache_bytes",
+    Kind.GAUGE,
+    ("model",),
+    "Memory that earlier prompts hold in this gateway, so that a conversation costs only its new part.",
+)
+FRONTEND_CACHE_BOUND = Metric(
+    "dayzero_gateway_frontend_cache_bound_bytes",
+    Kind.GAUGE,
+    ("model",),
+    "The most memory that earlier prompts may hold: the frontend's option `cache_bytes`.",
+)
 REGION_CHOICES = Metric(
     "dayzero_gateway_region_choices_total",
     Kind.COUNTER,
@@ -329,6 +348,7 @@ METRICS = (
     PHANTOM_CACHED_TOKENS,
     MISSED_CACHED_TOKENS,
     COMPLETION_TOKENS,
+    DEGRADED,
     IN_FLIGHT,
     RETRIES,
     TRUNCATED,
@@ -341,6 +361,8 @@ METRICS = (
     FEED_LAG,
     FOLLOWED_REPLICAS,
     INDEXED_BLOCKS,
+    FRONTEND_CACHE,
+    FRONTEND_CACHE_BOUND,
     REGION_CHOICES,
     FORWARDED,
     PEER_UP,

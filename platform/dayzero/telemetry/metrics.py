@@ -42,7 +42,10 @@ class FeedFigures:
 
 
 class GatewayMetrics:
-    """`models`, `pools` and `regions`: the names the fleet file gives; any other is `other`."""
+    """`models`, `pools` and `regions`: the names the fleet file gives; `oddities`: those that decoders give an answer's.
+
+    Any other is `other`.
+    """
 
     def __init__(
         self,
@@ -51,11 +54,13 @@ class GatewayMetrics:
         models: Iterable[str],
         pools: Iterable[str],
         regions: Iterable[str] = (),
+        oddities: Iterable[str] = (),
     ) -> None:
         named = {
             "model": frozenset(models) | {c.NONE},
             "pool": frozenset(pools),
             "region": frozenset(regions),
+            "oddity": frozenset(oddities),
         }
         self._allowed = {
             label: named[label] if values is None else frozenset(values) | {c.NONE}
@@ -97,6 +102,10 @@ class GatewayMetrics:
         self._counter(c.PHANTOM_CACHED_TOKENS, model).inc(max(predicted - cached, 0))
         self._counter(c.MISSED_CACHED_TOKENS, model).inc(max(cached - predicted, 0))
 
+    def degraded(self, model: str, oddity: str) -> None:
+        """An answer with an oddity that was mended."""
+        self._counter(c.DEGRADED, model, oddity).inc()
+
     def enter(self, model: str | None) -> InFlightGuard:
         """A request was admitted; its guard leaves when it is settled."""
         return InFlightGuard(self._gauge(c.IN_FLIGHT, model))
@@ -133,6 +142,10 @@ class GatewayMetrics:
         self._gauge(c.FOLLOWED_REPLICAS, region, c.Knowledge.VOID).set(figures.void_replicas)
         for model, blocks in figures.blocks.items():
             self._gauge(c.INDEXED_BLOCKS, model).set(blocks)
+
+    def frontend_cache(self, model: str, *, held_bytes: int, bound_bytes: int) -> None:
+        self._gauge(c.FRONTEND_CACHE, model).set(held_bytes)
+        self._gauge(c.FRONTEND_CACHE_BOUND, model).set(bound_bytes)
 
     def region_chosen(self, region: str, why: c.RegionWhy) -> None:
         self._counter(c.REGION_CHOICES, region, why).inc()

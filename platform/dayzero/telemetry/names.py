@@ -46,6 +46,8 @@ class Attribute(StrEnum):
     """The class of the error; never its message."""
     FINISH = "dayzero.finish"
     """Why the answer ended."""
+    DEGRADED = "dayzero.degraded"
+    """The oddities of the answer that were mended by a written rule: their names, with commas."""
     MESSAGES = "dayzero.messages"
     """How many messages the conversation has."""
     TOOLS = "dayzero.tools"

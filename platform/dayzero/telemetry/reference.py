@@ -63,9 +63,8 @@ def _metrics() -> Iterator[str]:
         yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.what} |"
     yield from ("", "## Labels", "", "| label | values |", "|---|---|")
     for label, values in catalogue.LABELS.items():
-        text = (
-            ", ".join(f"`{value}`" for value in sorted(values)) if values else "the names in the fleet file"
-        )
+        named = "the names in the fleet file" if label != "oddity" else "the oddities that decoders name"
+        text = ", ".join(f"`{value}`" for value in sorted(values)) if values else named
         yield f"| `{label}` | {text} |"
     yield from ("", "## Buckets", "")
     for metric in catalogue.METRICS:

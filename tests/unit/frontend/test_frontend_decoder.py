@@ -65,8 +65,9 @@ def test_streamed_equals_buffered_at_every_split(pieces, cuts, stop, form, reaso
     buffered = answer([whole], reason, **options)
     assert answer(split(whole, cuts), reason, **options) == buffered
     assert answer([[i] for i in whole], reason, **options) == buffered
-    for string in stop:
-        assert string not in buffered.content
+    if reasoning is None or {OPEN, CLOSE}.isdisjoint(whole):  # a marker parts what stands around it
+        for string in stop:
+            assert string not in buffered.content
     if buffered.finished.stop is not None:
         assert buffered.finished.reason is FinishReason.STOP
     else:
@@ -145,7 +146,7 @@ def test_a_marker_ends_a_code_point_and_a_held_prefix():
 def test_a_repeated_marker_is_hidden_and_noted():
     one = answer([ids("a", CLOSE, "b", CLOSE, "c")], start=Channel.THINK, reasoning=BY_ID)
     assert (one.reasoning, one.content) == ("a", "bc")
-    assert one.finished.degraded == ("response marker repeated",)
+    assert one.finished.degraded == ("response_marker_repeated",)
 
 
 def test_without_a_format_markers_are_text():
@@ -153,7 +154,7 @@ def test_without_a_format_markers_are_text():
 
 
 def prompt_of(frontend: ChatTemplateFrontend):
-    return frontend.render(Conversation((Message(Role.USER, (Text("q"),)),)))
+    return frontend.render(Conversation((Message(Role.USER, (Text("q"),)),)), scope="")
 
 
 def test_a_prompts_decoder_starts_where_the_prompt_ends(frontends):

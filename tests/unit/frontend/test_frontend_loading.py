@@ -16,7 +16,7 @@ def said(text, **kwargs):
 
 
 def rendered(frontend, **kwargs):
-    ids = memoryview(frontend.render(said("q", **kwargs)).ids).cast("I")
+    ids = memoryview(frontend.render(said("q", **kwargs), scope="").ids).cast("I")
     return b"".join(frontend.token_text(i)[1] for i in ids).decode()
 
 
@@ -85,14 +85,14 @@ def test_reasoning_markers_have_ids_only_where_the_vocabulary_has_them(folders):
 
 def test_a_user_cannot_open_reasoning_by_spelling_its_marker_at_the_end(folder):
     options = ChatTemplateOptions(reasoning="think", template="{{ messages[0].content }}")
-    assert load(folder, options).render(said("x <think>")).start == "response"
+    assert load(folder, options).render(said("x <think>"), scope="").start == "response"
     opened = ChatTemplateOptions(reasoning="think", template="{{ messages[0].content }}<think>\n")
-    assert load(folder, opened).render(said("x ")).start == "think"
+    assert load(folder, opened).render(said("x "), scope="").start == "think"
 
 
 def test_threads_may_share_a_frontend(frontends):
     frontend = frontends["qwen"]
     texts = [f"<|im_end|> question {i} " * (1 + i % 7) for i in range(64)]
-    expected = [frontend.render(said(text)).ids for text in texts]
+    expected = [frontend.render(said(text), scope="").ids for text in texts]
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(lambda text: frontend.render(said(text)).ids, texts)) == expected
+        assert list(pool.map(lambda text: frontend.render(said(text), scope="").ids, texts)) == expected

@@ -51,19 +51,21 @@ from tests.unit.frontend.conversations import SPEC, USER, ids_of, said, spelled
 )  # fmt: skip
 def test_what_a_model_cannot_be_told_is_a_400_that_names_the_field(frontends, name, conversation, param):
     with pytest.raises(FrontendError) as e:
-        frontends[name].render(conversation)
+        frontends[name].render(conversation, scope="")
     assert (e.value.status, e.value.param) == (400, param)
     assert "secret" not in e.value.message
 
 
 def test_a_templates_own_words_of_refusal_are_shown(frontends):
     with pytest.raises(FrontendError, match="roles must alternate user/assistant"):
-        frontends["mistral"].render(said(("user", "a"), ("user", "b")))
+        frontends["mistral"].render(said(("user", "a"), ("user", "b")), scope="")
 
 
 def test_half_a_surrogate_pair_hidden_in_arguments_becomes_the_replacement_character(frontends):
     call = ToolCall("c", "f", '{"a": "x\\ud83dy"}')
-    ids = ids_of(frontends["qwen"].render(Conversation((USER, Message(Role.ASSISTANT, tool_calls=(call,))))))
+    ids = ids_of(
+        frontends["qwen"].render(Conversation((USER, Message(Role.ASSISTANT, tool_calls=(call,)))), scope="")
+    )
     assert '"x\ufffdy"' in spelled(frontends["qwen"], ids)
 
 
@@ -72,5 +74,7 @@ def test_half_a_surrogate_pair_hidden_in_arguments_becomes_the_replacement_chara
 )
 def test_arguments_that_are_no_plain_object_are_given_as_they_were_sent(frontends, arguments):
     call = ToolCall("c", "f", arguments)
-    ids = ids_of(frontends["qwen"].render(Conversation((USER, Message(Role.ASSISTANT, tool_calls=(call,))))))
+    ids = ids_of(
+        frontends["qwen"].render(Conversation((USER, Message(Role.ASSISTANT, tool_calls=(call,)))), scope="")
+    )
     assert arguments in spelled(frontends["qwen"], ids)

@@ -1,12 +1,14 @@
-"""ChatCompletionRequest → the frontend's Conversation and the sampling it asks for. Pure."""
+"""ChatCompletionRequest → the frontend's Conversation and the sampling it asks for. Pure.
 
-from collections.abc import Sequence
+A conversation is made under its model's contract, which is checked here, so that nothing can be rendered unchecked.
+"""
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from dayzero.api.body import check_depth
+from dayzero.api.body import MAX_DEPTH, check_depth
 from dayzero.api.chat.request import (
     MAX_STOP_BYTES,
     AssistantMessage,
@@ -16,21 +18,25 @@ from dayzero.api.chat.request import (
     JsonSchemaFormat,
     MessageParam,
     NamedToolChoice,
+    ReasoningDetail,
     RefusalPart,
+    SystemMessage,
     TextPart,
     ToolMessage,
     ToolParam,
 )
+from dayzero.api.contracts import OPENAI, Contract
+from dayzero.api.pictures import picture
 from dayzero.engine.types import Sampling
 from dayzero.errors import InvalidRequestError
 from dayzero.frontend.conversation import (
     Conversation,
     Message,
+    Part,
     ResponseFormat,
     ResponseFormatKind,
     Role,
     Text,
-    Thinking,
     Tool,
     ToolCall,
     ToolChoice,
@@ -50,16 +56,26 @@ class Parameters:
     affinity: str | None
 
 
-def conversation(request: ChatCompletionRequest) -> Conversation:
+def conversation(request: ChatCompletionRequest, contract: Contract = OPENAI) -> Conversation:
     """Raises InvalidRequestError naming the field."""
-    tools = _tools(request.tools or ())
+    contract.check(request)
+    tools = _tools(request.tools or (), "tools")
+    messages = tuple(_message(m, f"messages[{i}]", contract) for i, m in enumerate(request.messages))
+    declared = {tool.name for tool in tools} | {tool.name for m in messages for tool in m.tools}
     return Conversation(
-        messages=tuple(_message(m, f"messages[{i}]") for i, m in enumerate(request.messages)),
+        messages=messages,
         tools=tools,
-        tool_choice=_tool_choice(request, tools),
+        tool_choice=_tool_choice(request, declared),
         response_format=_response_format(request),
-        thinking=_thinking(request.reasoning_effort),
+        thinking=contract.thinking(request),
     )
+
+
+def grammar_param(request: ChatCompletionRequest) -> str:
+    """The field that made a grammar necessary: what an engine that has none refuses."""
+    if isinstance(request.response_format, JsonObjectFormat | JsonSchemaFormat):
+        return "response_format"
+    return "tools" if request.tool_choice in (None, "auto", "none") else "tool_choice"
 
 
 def pieces(request: ChatCompletionRequest) -> int:
@@ -88,7 +104,13 @@ def parameters(request: ChatCompletionRequest) -> Parameters:
     )
 
 
-def sampling(request: ChatCompletionRequest, *, max_tokens: int, stop_ids: Sequence[int]) -> Sampling:
+def sampling(
+    request: ChatCompletionRequest,
+    *,
+    max_tokens: int,
+    stop_ids: Sequence[int],
+    contract: Contract = OPENAI,
+) -> Sampling:
     """Raises InvalidRequestError naming the field."""
 
     def given(value: Any, default: Any) -> Any:
@@ -103,7 +125,7 @@ def sampling(request: ChatCompletionRequest, *, max_tokens: int, stop_ids: Seque
         max_tokens=max_tokens,
         min_tokens=min_tokens,
         temperature=given(request.temperature, 1.0),
-        top_p=given(request.top_p, 1.0),
+        top_p=given(request.top_p, contract.default_top_p),
         top_k=max(0, given(request.top_k, 0)),
         min_p=given(request.min_p, 0.0),
         presence_penalty=given(request.presence_penalty, 0.0),
@@ -118,33 +140,49 @@ def sampling(request: ChatCompletionRequest, *, max_tokens: int, stop_ids: Seque
     )
 
 
-def _message(message: MessageParam, where: str) -> Message:
+def _message(message: MessageParam, where: str, contract: Contract) -> Message:
     role = Role(message.__struct_config__.tag)  # type: ignore[arg-type]
-    content = _content(message.content, where)
+    extended = contract.extended_messages
+    content = _content(message.content, where, pictures=extended)
+    partial = extended and message.partial not in (None, False)
     if isinstance(message, AssistantMessage):
         calls = tuple(
             ToolCall(call.id, call.function.name, call.function.arguments or "")
             for call in message.tool_calls or ()
         )
         reasoning = message.reasoning_content or message.reasoning
-        return Message(role, content, name=message.name, reasoning=reasoning, tool_calls=calls)
+        if extended:
+            reasoning = reasoning or _details(message.reasoning_details or ())
+        return Message(
+            role, content, name=message.name, reasoning=reasoning, tool_calls=calls, partial=partial
+        )
     if isinstance(message, ToolMessage):
-        return Message(role, content, name=message.name, tool_call_id=message.tool_call_id)
-    return Message(role, content, name=message.name)
+        return Message(role, content, name=message.name, tool_call_id=message.tool_call_id, partial=partial)
+    if isinstance(message, SystemMessage) and extended:
+        tools = _tools(message.tools or (), f"{where}.tools")
+        return Message(role, content, name=message.name, tools=tools, partial=partial)
+    return Message(role, content, name=message.name, partial=partial)
 
 
-def _content(content: Any, where: str) -> tuple[Text, ...]:
+def _details(details: Iterable[ReasoningDetail]) -> str:
+    """OpenRouter's pieces, joined; a summary only where the text itself is not there."""
+    return "".join(detail.text or detail.summary or "" for detail in details)
+
+
+def _content(content: Any, where: str, *, pictures: bool) -> tuple[Part, ...]:
     if content is None:
         return ()
     if isinstance(content, str):
         return (Text(content),)
-    parts = []
+    parts: list[Part] = []
     for i, part in enumerate(content):
         match part:
             case TextPart():
                 parts.append(Text(part.text))
             case RefusalPart():
                 parts.append(Text(part.refusal))
+            case ImagePart() if pictures:
+                parts.append(picture(part.image_url.url, f"{where}.content[{i}].image_url.url"))
             case ImagePart():
                 raise InvalidRequestError.of(
                     f"{where}.content[{i}]",
@@ -154,30 +192,29 @@ def _content(content: Any, where: str) -> tuple[Text, ...]:
     return tuple(parts)
 
 
-def _tools(tools: Sequence[ToolParam]) -> tuple[Tool, ...]:
+def _tools(tools: Sequence[ToolParam], where: str) -> tuple[Tool, ...]:
     seen: set[str] = set()
     declared = []
     for i, tool in enumerate(tools):
         name = tool.function.name
         if name in seen:
-            raise InvalidRequestError.of(f"tools[{i}].function.name", "Two tools have this name.")
+            raise InvalidRequestError.of(f"{where}[{i}].function.name", "Two tools have this name.")
         seen.add(name)
-        check_depth(tool.function.parameters, f"tools[{i}].function.parameters")
-        spec = msgspec.to_builtins(tool)
-        spec["function"] = {key: value for key, value in spec["function"].items() if value is not None}
-        declared.append(Tool(name, spec, strict=bool(tool.function.strict)))
+        check_depth(tool.function.parameters, f"{where}[{i}].function.parameters")
+        check_depth(tool.declared, f"{where}[{i}]", MAX_DEPTH + 2)
+        declared.append(Tool(name, tool.declared, strict=bool(tool.function.strict)))
     return tuple(declared)
 
 
-def _tool_choice(request: ChatCompletionRequest, tools: Sequence[Tool]) -> ToolChoice:
+def _tool_choice(request: ChatCompletionRequest, declared: AbstractSet[str]) -> ToolChoice:
     choice = request.tool_choice or "auto"
     parallel = request.parallel_tool_calls is not False
     if isinstance(choice, NamedToolChoice):
         name = choice.function.name
-        if name not in {tool.name for tool in tools}:
+        if name not in declared:
             raise InvalidRequestError.of("tool_choice.function.name", "No tool of this name is declared.")
         return ToolChoice(ToolChoiceMode.NAMED, name, parallel=parallel)
-    if choice == "required" and not tools:
+    if choice == "required" and not declared:
         raise InvalidRequestError.of("tool_choice", "`tool_choice: required` needs at least one tool.")
     return ToolChoice(ToolChoiceMode(choice), parallel=parallel)
 
@@ -197,10 +234,6 @@ def _response_format(request: ChatCompletionRequest) -> ResponseFormat:
             )
         case _:
             return ResponseFormat()
-
-
-def _thinking(effort: str | None) -> Thinking:
-    return Thinking(enabled=effort != "none", effort=effort)
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 - A stream has a role frame first, one frame with `finish_reason`, the usage frame if asked for, then `[DONE]`;
   a stream that fails has one error frame in place of the finish, then `[DONE]`.
+- Moonshot's form: `cached_tokens` stands at the top of usage too, and the frame with `finish_reason` carries usage, at
+  its top and in its choice, asked for or not.
 - Constant parts of a frame are encoded once per stream; a frame costs one JSON string.
 """
 
@@ -39,8 +41,9 @@ class Usage:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
 
-    def wire(self) -> dict[str, Any]:
-        return {
+    def wire(self, *, moonshot: bool = False) -> dict[str, Any]:
+        top = {"cached_tokens": self.cached_tokens} if moonshot else {}
+        return top | {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
@@ -51,11 +54,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What every frame of one answer repeats."""
+    """What every frame of one answer repeats, and the form it has.
+
+    `first_call`: the number, over the conversation, of the answer's first call. `moonshot_usage`: see the module.
+    """
 
     id: str
     created_s: int
     model: str
+    first_call: int = 0
+    moonshot_usage: bool = False
 
 
 def finish_reason(finished: Finished) -> str:
@@ -80,7 +88,7 @@ def logprobs_wire(frontend: ModelFrontend, logprobs: Iterable[TokenLogprob]) -> 
 
 @dataclass(slots=True)
 class ChunkWriter:
-    """One stream's frames. `call_ids` names the calls of this answer."""
+    """One stream's frames."""
 
     head: Head
     _before: bytes = field(init=False)
@@ -97,31 +105,52 @@ class ChunkWriter:
         )
         self._before = b"data: " + shared[:-1]
 
-    def events(self, events: Sequence[Event], logprobs: dict[str, Any] | None = None) -> bytes:
-        """Frames for a batch of events; adjoining text becomes one frame. `logprobs` go with the first frame."""
+    def events(
+        self,
+        events: Sequence[Event],
+        logprobs: dict[str, Any] | None = None,
+        usage: Usage | None = None,
+    ) -> bytes:
+        """Frames for a batch of events; adjoining text becomes one frame. `logprobs` go with the first frame.
+
+        `usage`: of the answer so far; only Moonshot's last frame shows it.
+        """
         out: list[bytes] = []
         if not self._started:
             self._started = True
             out.append(self._choice({"role": "assistant", "content": ""}))
-        for delta, reason in _deltas(events):
-            out.append(self._choice(delta, reason, logprobs))
+        for delta, reason in _deltas(events, self.head.first_call):
+            last = usage if reason is not None and self.head.moonshot_usage else None
+            out.append(self._choice(delta, reason, logprobs, last))
             logprobs = None
         return b"".join(out)
 
     def usage(self, usage: Usage) -> bytes:
-        return self._before + b',"choices":[],"usage":' + _encode(usage.wire()) + b"}\n\n"
+        """The frame without choices that `include_usage` asks for."""
+        return self._before + b',"choices":[],"usage":' + self._usage(usage) + b"}\n\n"
 
     def error(self, error: DayzeroError) -> bytes:
         return b"data: " + _encode(error.openai()) + b"\n\n"
 
     def _choice(
-        self, delta: dict[str, Any], reason: str | None = None, logprobs: dict[str, Any] | None = None
+        self,
+        delta: dict[str, Any],
+        reason: str | None = None,
+        logprobs: dict[str, Any] | None = None,
+        usage: Usage | None = None,
     ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-        return self._before + b',"choices":[' + _encode(choice) + b"]}\n\n"
+        if usage is None:
+            return self._before + b',"choices":[' + _encode(choice) + b"]}\n\n"
+        shown = self._usage(usage)
+        choice["usage"] = msgspec.Raw(shown)
+        return self._before + b',"choices":[' + _encode(choice) + b'],"usage":' + shown + b"}\n\n"
+
+    def _usage(self, usage: Usage) -> bytes:
+        return _encode(usage.wire(moonshot=self.head.moonshot_usage))
 
 
-def _deltas(events: Sequence[Event]) -> list[tuple[dict[str, Any], str | None]]:
+def _deltas(events: Sequence[Event], first_call: int) -> list[tuple[dict[str, Any], str | None]]:
     """(delta, finish_reason) pairs; runs of text of one kind are joined."""
     out: list[tuple[dict[str, Any], str | None]] = []
     for event in events:
@@ -139,7 +168,7 @@ def _deltas(events: Sequence[Event]) -> list[tuple[dict[str, Any], str | None]]:
             case ToolStart(index=index, name=name):
                 call = {
                     "index": index,
-                    "id": call_id(name, index),
+                    "id": call_id(name, first_call + index),
                     "type": "function",
                     "function": {"name": name, "arguments": ""},
                 }
@@ -153,7 +182,7 @@ def _deltas(events: Sequence[Event]) -> list[tuple[dict[str, Any], str | None]]:
 
 
 def call_id(name: str, index: int) -> str:
-    """Moonshot's form (KIMI_K3 section 5)."""
+    """Moonshot's form (KIMI_K3 section 5). `index`: over the whole conversation."""
     return f"functions.{name}:{index}"
 
 
@@ -168,7 +197,7 @@ def completion(head: Head, answer: Answer, usage: Usage, logprobs: dict[str, Any
         message["content"] = answer.content or None
         message["tool_calls"] = [
             {
-                "id": call_id(call.name, i),
+                "id": call_id(call.name, head.first_call + i),
                 "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
             }
@@ -187,6 +216,6 @@ def completion(head: Head, answer: Answer, usage: Usage, logprobs: dict[str, Any
             "created": head.created_s,
             "model": head.model,
             "choices": [choice],
-            "usage": usage.wire(),
+            "usage": usage.wire(moonshot=head.moonshot_usage),
         }
     )

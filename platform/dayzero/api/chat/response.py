@@ -63,11 +63,14 @@ class CompletionTokensDetails(msgspec.Struct, frozen=True):
 
 
 class UsageObject(msgspec.Struct, frozen=True):
+    """`cached_tokens`: here too where the model's contract is Moonshot's."""
+
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
+    cached_tokens: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatCompletion(msgspec.Struct, frozen=True):
@@ -99,10 +102,13 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 class ChunkChoice(msgspec.Struct, frozen=True):
+    """`usage`: in the last choice where the model's contract is Moonshot's."""
+
     index: int
     delta: Delta
     logprobs: ChoiceLogprobs | None
     finish_reason: FinishName | None
+    usage: UsageObject | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatCompletionChunk(msgspec.Struct, frozen=True):

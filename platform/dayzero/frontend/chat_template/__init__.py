@@ -1,7 +1,7 @@
 """The frontend of any model that comes with a Hugging Face chat template.
 
     frontend = load(Path("models/SmolLM2-135M-Instruct"))
-    prompt = frontend.render(conversation)       # ids, where the output starts, stop ids
+    prompt = frontend.render(conversation, scope=tenant)  # ids, where the output starts, stop ids
     decoder = frontend.decoder(prompt, stop=["END"])
     events = decoder.push(ids)                   # as ids arrive
     events = decoder.finish(FinishReason.STOP)   # once

@@ -13,8 +13,12 @@ from dataclasses import dataclass
 
 from dayzero.frontend.detokenizer import Detokenizer, TokenTable
 from dayzero.frontend.events import Content, Event, Finished, FinishReason, Reasoning
-from dayzero.frontend.protocol import Channel
+from dayzero.frontend.protocol import Channel, TokenCounts
 from dayzero.frontend.stop_strings import StopMatcher, StopStrings
+
+_REPEATED = {channel: f"{channel.value}_marker_repeated" for channel in Channel}
+ODDITIES = tuple(_REPEATED.values())
+"""Every name that `Finished.degraded` may hold here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class TextDecoder:
         self._opener: _Opener | None = None
         self._format = reasoning
         self._degraded: dict[str, None] = {}
+        self._reasoning_ids = self._content_ids = self._control_ids = self._dropped_ids = 0
         if reasoning is None:
             return
         if reasoning.opener_id is not None and reasoning.closer_id is not None:
@@ -61,14 +66,28 @@ class TextDecoder:
     def stopped(self) -> bool:
         return self._stop.matched is not None
 
+    @property
+    def tokens(self) -> TokenCounts:
+        """A marker that is text is counted with the channel that it ends."""
+        return TokenCounts(
+            reasoning=self._reasoning_ids,
+            content=self._content_ids,
+            control=self._control_ids,
+            dropped=self._dropped_ids,
+        )
+
     def push(self, ids: Sequence[int]) -> list[Event]:
         if self._stop.matched is not None:
+            self._dropped_ids += len(ids)
             return []
         if self._hidden and not self._hidden.isdisjoint(ids):
-            ids = [i for i in ids if i not in self._hidden]
+            shown = [i for i in ids if i not in self._hidden]
+            self._control_ids += len(ids) - len(shown)
+            ids = shown
         events: list[Event] = []
         if self._marker_ids and not self._marker_ids.keys().isdisjoint(ids):
             ids = self._switch_at_markers(ids, events)
+        self._count(len(ids))
         text = self._text.push(ids)
         if text:
             self._show(text, events)
@@ -90,15 +109,24 @@ class TextDecoder:
             channel = self._marker_ids.get(token_id)
             if channel is None:
                 continue
+            self._count(at - done)
+            self._control_ids += 1
             self._show(self._text.push(ids[done:at]), events)
             self._end_channel(events)
             if self.stopped:
+                self._dropped_ids += len(ids) - at - 1
                 return ()
             if channel is self._channel:
-                self._degraded[f"{channel.value} marker repeated"] = None
+                self._degraded[_REPEATED[channel]] = None
             self._channel = channel
             done = at + 1
         return ids[done:]
+
+    def _count(self, ids: int) -> None:
+        if self._channel is Channel.THINK:
+            self._reasoning_ids += ids
+        else:
+            self._content_ids += ids
 
     def _end_channel(self, events: list[Event]) -> None:
         self._show(self._text.finish(), events)

@@ -7,12 +7,13 @@ text is cut at the control tokens that are the template's own, and the rest is e
 import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from dayzero.frontend.chat_template import variables as request
-from dayzero.frontend.chat_template.decoder import ReasoningFormat, TextDecoder
+from dayzero.frontend.chat_template.decoder import ODDITIES, ReasoningFormat, TextDecoder
 from dayzero.frontend.chat_template.spellings import Piece, Spellings, unused_marks
 from dayzero.frontend.chat_template.template import ChatTemplate
 from dayzero.frontend.chat_template.text_encoder import TextEncoder
@@ -27,7 +28,7 @@ from dayzero.frontend.conversation import (
     ToolChoiceMode,
 )
 from dayzero.frontend.errors import FrontendError
-from dayzero.frontend.protocol import Channel, GrammarRequest, Prompt
+from dayzero.frontend.protocol import Channel, GrammarRequest, Prompt, PromptSegment
 
 _PROBE = "dayzero"
 
@@ -62,10 +63,23 @@ class ChatTemplateFrontend:
         return self._template.source
 
     @property
+    def vocabulary(self) -> Vocabulary:
+        return self._vocabulary
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """The ids that no user's text can become."""
+        return frozenset(control.id for control in self._vocabulary.controls)
+
+    @property
     def stop_ids(self) -> tuple[int, ...]:
         return self._stop_ids
 
-    def render(self, conversation: Conversation) -> Prompt:
+    @property
+    def oddities(self) -> frozenset[str]:
+        return frozenset(ODDITIES)
+
+    def render(self, conversation: Conversation, *, scope: str) -> Prompt:  # noqa: ARG002 it remembers nothing
         shows_tools = bool(conversation.tools) and conversation.tool_choice.mode is not ToolChoiceMode.NONE
         template = self._tool_template if shows_tools else self._template
         shown = request.variables(conversation, template)
@@ -80,6 +94,23 @@ class ChatTemplateFrontend:
             stop_ids=self._stop_ids,
             grammar=grammar,
         )
+
+    def segments(self, conversation: Conversation) -> list[PromptSegment]:
+        """Cut at the control tokens: what stands between two of them was encoded as one text."""
+        controls = self.control_ids
+        ids = np.frombuffer(self.render(conversation, scope="").ids, "<u4").tolist()
+        segments: list[PromptSegment] = []
+        for control, run in groupby(ids, lambda token: token if token in controls else None):
+            of_run = tuple(run)
+            if control is None:
+                text = b"".join(self.token_text(token)[1] for token in of_run).decode("utf-8", "replace")
+                segments.append(PromptSegment("text", text, of_run))
+            else:
+                segments.append(PromptSegment("control", self.token_text(control)[0] * len(of_run), of_run))
+        return segments
+
+    def cache_size(self) -> None:
+        return None
 
     def decoder(self, prompt: Prompt, *, stop: Sequence[str] = ()) -> TextDecoder:
         """Raises FrontendError for a stop string that is empty or not text."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dayzero.frontend.byte_level import CHARACTERS
 from dayzero.frontend.chat_template.spellings import ControlToken
 from dayzero.frontend.detokenizer import TokenTable
 from dayzero.frontend.errors import FrontendLoadError
@@ -131,15 +132,8 @@ def _strips_a_space(step: dict[str, Any]) -> bool:
     return bool(step["type"] == "Metaspace" and scheme != "never")
 
 
-def _byte_characters() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 stands for itself, the other bytes for U+0100 onwards in order."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
-
-
 def _byte_level_speller(vocab: dict[str, int]) -> Callable[[str], bytes]:
-    alphabet = _byte_characters()
+    alphabet = {character: byte for byte, character in enumerate(CHARACTERS)}
     missing = [f"{byte:02x}" for character, byte in alphabet.items() if character not in vocab]
     if missing:
         _log.info("the vocabulary has no token for the bytes %s; text loses them", " ".join(missing))

@@ -146,8 +146,12 @@ class PeerLoad:
     async def load(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         gateway = self._gateway
         gateway.authenticate_peer(scope)
-        locals_ = ((model.name, local_dispatcher(model)) for model in gateway.models())
-        told = info(gateway.region, ((name, local) for name, local in locals_ if local), self._digests)
+        served = (
+            (model.name, model.vocabulary, local)
+            for model in gateway.models()
+            if (local := local_dispatcher(model))
+        )
+        told = info(gateway.region, served, self._digests)
         await send_bytes(send, 200, msgspec.json.encode(told), [JSON_TYPE])
 
     async def digest(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002

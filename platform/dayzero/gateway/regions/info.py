@@ -3,6 +3,7 @@
 - The figures come from the region's own `place`, asked for a prompt of PROBE_TOKENS: what a peer is told is what a
   request would meet, whatever the score is made of.
 - Figures from outside are bounded when they are read.
+- Between regions go token ids: they are sent only where the same vocabulary makes and reads them.
 """
 
 from collections import Counter
@@ -18,6 +19,7 @@ from dayzero.router.errors import NoReplicaError
 
 VERSION = 1
 PROBE_TOKENS = 1024
+_DIGEST_CHARACTERS = 12
 _PROBE = EngineRequest(
     request_id="peer-probe", prompt_ids=bytes(4 * PROBE_TOKENS), sampling=Sampling(max_tokens=1)
 )
@@ -40,6 +42,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why nobody can."""
     digest: int | None = None
     """The version of its digest."""
+    vocabulary: Annotated[str, msgspec.Meta(max_length=64, pattern="^[0-9a-f]*$")] = ""
+    """The SHA-256 of its vocabulary, hex; empty: it does not say."""
 
 
 class PeerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,13 +79,24 @@ class KnownPrefixes(Protocol):
         ...
 
 
-def told(model: str, dispatcher: Dispatcher, digest: int | None) -> ModelInfo:
+def other_vocabulary(own: str, told: ModelInfo | None) -> str:
+    """Why a model's tokens may not be sent there, in words; "" where nothing is known against it."""
+    if told is None or not own or not told.vocabulary or own == told.vocabulary:
+        return ""
+    there, here = told.vocabulary[:_DIGEST_CHARACTERS], own[:_DIGEST_CHARACTERS]
+    return (
+        f"its vocabulary of {told.model} is another one: {there} there, {here} here; start both with the same"
+    )
+
+
+def told(model: str, dispatcher: Dispatcher, digest: int | None, vocabulary: str = "") -> ModelInfo:
     """What this region's own dispatcher says of a model."""
     health = Counter(str(replica_state(replica["health"])) for replica in dispatcher.replicas())
     try:
         placement = dispatcher.place(_PROBE, frozenset())
     except NoReplicaError as e:
-        return ModelInfo(model=model, health=dict(health), why=e.message[:1024], digest=digest)
+        why = e.message[:1024]
+        return ModelInfo(model=model, health=dict(health), why=why, digest=digest, vocabulary=vocabulary)
     best = placement.scores[0]
     return ModelInfo(
         model=model,
@@ -90,13 +105,16 @@ def told(model: str, dispatcher: Dispatcher, digest: int | None) -> ModelInfo:
         prefill_s_per_token=max(0.0, best.prefill_s) / PROBE_TOKENS,
         health=dict(health),
         digest=digest,
+        vocabulary=vocabulary,
     )
 
 
-def info(region: str, models: Iterable[tuple[str, Dispatcher]], digests: Digests | None) -> PeerInfo:
+def info(region: str, models: Iterable[tuple[str, str, Dispatcher]], digests: Digests | None) -> PeerInfo:
+    """`models`: each with its vocabulary's digest and this region's own dispatcher."""
     return PeerInfo(
         region=region,
         models=tuple(
-            told(name, dispatcher, digests.version(name) if digests else None) for name, dispatcher in models
+            told(name, dispatcher, digests.version(name) if digests else None, vocabulary)
+            for name, vocabulary, dispatcher in models
         ),
     )

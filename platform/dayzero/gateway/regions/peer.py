@@ -4,6 +4,7 @@
 - Slow is not dead: a probe without an answer is no evidence while frames come from there, or when it was this process
   that stood still.
 - What a peer said of itself is its view until it is too old; then it is stale: not idle, and not dead either.
+- A peer whose vocabulary of a model is another is not sent that model's requests: their ids would mean something else.
 - The round trip is the shortest of the latest probes over an open connection: the rest of a probe is somebody's load.
 """
 
@@ -12,7 +13,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ from dayzero.gateway.background import kept_up
 from dayzero.gateway.errors import RegionLostError, RegionRefusedError
 from dayzero.gateway.regions import health
 from dayzero.gateway.regions.client import PeerClient
-from dayzero.gateway.regions.info import KnownPrefixes, ModelInfo, PeerInfo
+from dayzero.gateway.regions.info import KnownPrefixes, ModelInfo, PeerInfo, other_vocabulary
 from dayzero.gateway.regions.peer_dispatch import PeerDispatch
 from dayzero.gateway.regions.policy import RegionsPolicy
 from dayzero.router.inflight import InFlight
@@ -93,7 +94,11 @@ class Peer:
         self._book = InFlight()
         self._heard_s = float("-inf")
         self._open: set[PeerDispatch] = set()
+        self._strangers: frozenset[str] = frozenset()
+        """Why which models' tokens are not sent there, as it was logged last."""
         self.observer: Observer | None = None
+        self.vocabularies: Mapping[str, str] = {}
+        """This gateway's own, by model."""
 
     @property
     def up(self) -> bool:
@@ -114,11 +119,12 @@ class Peer:
     def view(self, model: str, reusable_tokens: int) -> PeerView:
         now_s = self._clock()
         told = self._info.model(model) if self._info else None
+        stranger = other_vocabulary(self.vocabularies.get(model, ""), told)
         place = ReplicaId(self.region)
         return PeerView(
             region=self.region,
-            why_down=self._health.why_not(now_s),
-            silent=self._silent and not self._health.up,
+            why_down=stranger or self._health.why_not(now_s),
+            silent=self._silent and not self._health.up and not stranger,
             at_s=self._info_s,
             serves=told is not None,
             full=told is not None and told.wait_s is None,
@@ -195,6 +201,7 @@ class Peer:
                 self._round_trips.append(now_s - began_s)
             self._connected = True
             self._info, self._info_s = info, now_s
+            self._note_vocabularies(info)
             self._note(health.probe_answered(self._health, self._policy.health))
 
     def move(self, url: str) -> None:
@@ -228,12 +235,23 @@ class Peer:
             line["round_trip_ms"] = round(1000 * self.round_trip_s, 2)
         if self._info is not None and self._info_s is not None:
             line["age_s"] = round(now_s - self._info_s, 2)
-            line["models"] = [_model_line(told) for told in self._info.models]
+            line["models"] = [
+                _model_line(told, other_vocabulary(self.vocabularies.get(told.model, ""), told))
+                for told in self._info.models
+            ]
         return line
 
     def _failed_probe(self, why: str) -> health.Health:
         self._connected = False
         return health.probe_failed(self._health, self._policy.health, why)
+
+    def _note_vocabularies(self, info: PeerInfo) -> None:
+        """Once, until something of it changes."""
+        found = (other_vocabulary(self.vocabularies.get(told.model, ""), told) for told in info.models)
+        strangers = frozenset(filter(None, found))
+        for why in sorted(strangers - self._strangers):
+            log.warning("region %s is not sent some requests: %s", self.region, why)
+        self._strangers = strangers
 
     def _note(self, after: health.Health) -> None:
         before, self._health = self._health, after
@@ -298,9 +316,12 @@ class Peer:
         self._note(after)
 
 
-def _model_line(told: ModelInfo) -> dict[str, Any]:
+def _model_line(told: ModelInfo, stranger: str) -> dict[str, Any]:
+    """`stranger`: why its tokens are not sent there."""
     line: dict[str, Any] = {"model": told.model, "replicas": told.health, "able": told.able}
-    if told.wait_s is None:
+    if stranger:
+        line |= {"why": stranger, "not_sent": True}
+    elif told.wait_s is None:
         line["why"] = told.why
     else:
         line["wait_s"] = round(told.wait_s, 4)

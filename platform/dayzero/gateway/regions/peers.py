@@ -50,6 +50,11 @@ class Peers:
         for peer in self._peers.values():
             peer.observer = observer
 
+    def speak(self, vocabularies: Mapping[str, str]) -> None:
+        """The digest of this gateway's vocabulary of each model: a peer with another one is not sent that model's."""
+        for peer in self._peers.values():
+            peer.vocabularies = vocabularies
+
     def chosen(self, choice: RegionChoice) -> None:
         """Counts a choice."""
         if self._observer is not None and choice.target is not None:

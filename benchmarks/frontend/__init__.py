@@ -1,0 +1,1 @@
+"""The two halves of `benchmarks/frontend.py`."""
