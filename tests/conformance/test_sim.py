@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from dayzero.config import Frontend
 from dayzero.engine.conformance import ENDING_CHECKS, SHARED_CHECKS, Bench
 from dayzero.engine.simulated_output import OutputVoice
 from dayzero.engine.simulated_profile import SimulatedProfile, load_profile
+from dayzero.frontend.kimi_k3.vocabulary_source import SHIPPED
 from dayzero.serving.engines.sim import SimulatedEngine
+from dayzero.serving.engines.voice import voice_of
 
 VOCABULARY = range(100, 1000)
 
@@ -60,3 +63,12 @@ async def test_the_simulated_engine_keeps_its_promise(check, engine):
 async def test_shared_checks_leave_one_engine_usable_for_all(engine):
     for check in SHARED_CHECKS:
         await check.run(bench(engine))
+
+
+async def test_a_scripted_voice_keeps_the_promises_that_are_about_output():
+    voice = voice_of(Frontend(kind="kimi_k3", options={"vocabulary": str(SHIPPED)}), None, None)
+    engine = SimulatedEngine(load_profile("instant"), voice)
+    await engine.start()
+    for check in SHARED_CHECKS:
+        await check.run(bench(engine))
+    await engine.stop()

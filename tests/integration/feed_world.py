@@ -11,7 +11,7 @@ from dayzero.router.feed import Follower, Publisher, Store
 from tests.unit.feed_model import SetIndex, change, hashed, held_of, life
 
 REGION = "us-east"
-PAUSE_S = 0.5
+PAUSE_S = 0.9
 """No step of the event loop may take so long: a store that is asked from within one would take longer.
 
 Time in which this process wanted to run and others had the cores is left out.

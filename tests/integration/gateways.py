@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import uvicorn
 
+from dayzero.api.contracts import OPENAI
 from dayzero.gateway.app import create_app
 from dayzero.gateway.lifetime import Settlement
 from dayzero.gateway.retry import RetryPolicy
@@ -84,9 +85,11 @@ async def serving(
     canary=None,
     tracing=None,
     max_model_tokens=8192,
+    default_max_tokens=64,
     slots=16,
     reusable=None,
     decision_sink=None,
+    contract=OPENAI,
 ):
     """A gateway over started engines; the engines are stopped at the end. `reusable`: as LocalDispatcher takes it."""
     key, operator_key = new_key(), new_key()
@@ -104,8 +107,9 @@ async def serving(
                 frontend=frontend,
                 dispatcher=dispatcher,
                 max_model_tokens=max_model_tokens,
-                default_max_tokens=64,
+                default_max_tokens=default_max_tokens,
                 created_s=1_700_000_000,
+                contract=contract,
             )
         ],
         keys=KeyRing([StoredKey.of(key, "acme"), StoredKey.of(operator_key, "ops", Role.OPERATOR)]),

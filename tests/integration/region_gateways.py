@@ -92,6 +92,7 @@ def make_gateway(
     residency: Mapping[str, Sequence[str]] | None = None,
     keys: KeyRing | None = None,
     tracing: Tracing | None = None,
+    vocabulary: str = "",
 ) -> Gateway:
     dispatcher = RegionalDispatcher(local, peers, model=MODEL, home=name, policy=policy.spill)
     model = ServedModel(
@@ -103,6 +104,7 @@ def make_gateway(
         max_model_tokens=8192,
         default_max_tokens=64,
         created_s=1_700_000_000,
+        vocabulary=vocabulary,
     )
     return Gateway(
         region=name,

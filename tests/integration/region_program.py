@@ -17,13 +17,22 @@ from dayzero.testing.scripted_engine import ScriptedEngine, say
 from tests.integration.region_gateways import make_gateway
 
 
+class PeersOnly:
+    """In the place of a frontend: a region that serves peers only renders and decodes nothing."""
+
+    oddities = frozenset()
+
+    def cache_size(self):
+        return None
+
+
 def main() -> None:
     name, port = sys.argv[1], int(sys.argv[2])
     told = json.loads(sys.stdin.read())
     engine = ScriptedEngine(say(told["ids"], every_s=told["every_s"]))
     gateway = make_gateway(
         name,
-        None,  # a region that serves peers only renders nothing
+        PeersOnly(),
         peers=Peers(()),
         local=LocalDispatcher({"r1": engine}),
         policy=RegionsPolicy(),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import sys
@@ -42,6 +43,8 @@ def fleet_at(url, tmp_path):
     tree = yaml.safe_load(LOCAL.read_text())
     tree["infrastructure"]["regions"][0]["http"]["internal_url"] = url
     tree["infrastructure"]["regions"][1]["http"]["internal_url"] = "http://127.0.0.1:9"
+    for part, key in (("models", "name"), ("pools", "model")):  # the region here serves one
+        tree["serving"][part] = [one for one in tree["serving"][part] if one[key] == MODEL]
     path = tmp_path / "fleet.yaml"
     path.write_text(yaml.safe_dump(tree))
     return path
@@ -133,18 +136,22 @@ def ids_of(frontend):
 
 async def test_an_edge_has_all_regions_for_peers_and_no_replicas(files, smollm2_folder):
     fleet = load(LOCAL)
-    gateway = edge_gateway.build(fleet, "edge", files, {MODEL: smollm2_folder})
+    gateway = edge_gateway.build(fleet, "edge", files, {MODEL: smollm2_folder, "kimi-k3": None})
     status = gateway.status()
     assert [line["region"] for line in status["regions"]] == [r.name for r in fleet.infrastructure.regions]
-    assert status["models"] == [{"model": MODEL, "replicas": []}]
+    assert status["models"] == [{"model": name, "replicas": []} for name in (MODEL, "kimi-k3")]
     assert not status["ready"]
+    tokenizer = (smollm2_folder / "tokenizer.json").read_bytes()
+    assert gateway.model(MODEL).vocabulary == hashlib.sha256(tokenizer).hexdigest()
+    k3 = gateway.model("kimi-k3")
+    assert k3.vocabulary == k3.frontend.vocabulary.digest
     await gateway.stop()
 
 
 def test_an_edge_makes_what_its_frontends_need_and_no_weights(tmp_path):
     said = []
     folders = edge_gateway.ensure_files(load(LOCAL), tmp_path, said.append, mark="test-edge.files")
-    assert folders == {MODEL: tmp_path / "smollm2"}
+    assert folders == {MODEL: tmp_path / "smollm2", "kimi-k3": None}
     assert (tmp_path / "smollm2" / "tokenizer.json").is_file()
     assert not list((tmp_path / "smollm2").glob("*.safetensors"))
     assert said

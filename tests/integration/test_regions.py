@@ -7,10 +7,12 @@ import openai
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from dayzero.cli import region_table
 from dayzero.engine.errors import ContextLengthError, EngineDeadError
 from dayzero.engine.types import EngineRequest, Finish, Sampling, TokenDelta, pack_ids
 from dayzero.gateway.lifetime import Outcome
 from dayzero.gateway.regions.policy import RegionsPolicy
+from dayzero.serving.edge_gateway import answering
 from dayzero.telemetry import setup
 from dayzero.testing.scripted_engine import HANG, ScriptedEngine, say
 from tests.integration.region_gateways import (
@@ -69,6 +71,26 @@ async def test_an_edge_answers_with_another_regions_replicas(smollm2):
         assert not engine.closed
         assert not engine.aborts
         assert {request.salt for request in engine.requests} != {""}
+
+
+async def test_a_region_with_another_vocabulary_is_sent_nothing_and_the_status_says_why(smollm2):
+    engine = engine_saying(smollm2)
+    async with (
+        region("eu-west", smollm2, {"r1": engine}, vocabulary="b2" * 32) as west,
+        region("edge", smollm2, peers={"eu-west": west.url}, vocabulary="a1" * 32) as edge,
+    ):
+        await edge.knows("eu-west")
+        with pytest.raises(openai.InternalServerError) as refused:
+            await text_of(edge)
+        assert refused.value.status_code == 503
+        assert not engine.requests
+        (line,) = edge.gateway.status()["regions"]
+        assert line["up"]
+        said = region_table._peer(line)
+        assert f"its vocabulary of {MODEL} is another one: b2b2b2b2b2b2 there, a1a1a1a1a1a1 here" in said
+        assert answering([line]) == [
+            f"eu-west at {west.url} answers, but is not asked: {line['models'][0]['why']}"
+        ]
 
 
 async def test_a_whole_answer_is_booked_as_one_in_the_region_that_gave_it(smollm2):

@@ -224,7 +224,8 @@ def test_two_regions_share_keys_and_nothing_else_and_one_outlives_the_other(run,
     progress = Recorder()
     (test_again,) = up(run, alone, progress=progress)
     assert test_again.was_running
-    assert "of what the fleet does not have: other" in progress.notes[0]
+    assert progress.notes[0].startswith("this fleet does not have other, which runs: it is ended")
+    assert "of what the fleet does not have: other" in progress.notes[1]
     assert ledger.find(folders["other"].mark) == []
     assert command(run, "down").returncode == 0
     assert ledger.find(run.mark) == []

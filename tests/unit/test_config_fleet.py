@@ -34,7 +34,7 @@ def test_all_faults_of_all_kinds_are_reported_at_once_in_the_order_of_the_file()
     text = (
         LOCAL.replace("cloud: local ", "cloud: moon ")
         .replace("max_num_seqs: 16 ", "max_num_seq: 16 ")
-        .replace("region: us-east\n", "region: us-eest\n")
+        .replace("region: us-east\n", "region: us-eest\n", 1)
         .replace("max_attempts: 3", "max_attempts: three")
         .replace("  drain_timeout_s: 60", "  drain_timeout_s: 60\n  drain_timeout_s: 61")
     )
@@ -54,7 +54,7 @@ def test_all_faults_of_all_kinds_are_reported_at_once_in_the_order_of_the_file()
     assert (
         str(caught.value)
         .splitlines()[1]
-        .startswith("my.yaml:45:11: serving.models[0].profiles[0].max_num_seq: ")
+        .startswith("my.yaml:46:11: serving.models[0].profiles[0].max_num_seq: ")
     )
     assert "did you mean 'max_num_seqs'?" in str(caught.value)
     assert "did you mean 'us-east'?" in str(caught.value)
@@ -97,7 +97,7 @@ def test_missing_sections_are_named():
             "serving__pools__0__replicas",
             4,
             "infrastructure.regions[0].ray.logical_cpus",
-            "ask for 5 CPUs, it has 4",
+            "ask for 6 CPUs, it has 5",
         ),
         (
             "serving__models__0__max_model_tokens",
@@ -229,8 +229,8 @@ def test_a_model_that_no_pool_serves_is_refused():
         *yaml.safe_load(LOCAL)["serving"]["models"],
         {"name": "other", "weights": {"source": "smollm2"}},
     ]
-    models[1]["max_model_tokens"] = 4096
-    assert "no pool serves 'other'" in faults_of(changed(serving__models=models))["serving.models[1].name"]
+    models[-1]["max_model_tokens"] = 4096
+    assert "no pool serves 'other'" in faults_of(changed(serving__models=models))["serving.models[2].name"]
 
 
 def test_two_of_one_name_are_refused():
@@ -300,7 +300,7 @@ def test_with_ports_moves_gateways_and_is_checked_as_the_file_is():
     ("path", "value", "changes"),
     [
         ("serving__pools__1__max_ongoing_requests", 100, {"eu-west"}),
-        ("infrastructure__regions__1__ray__logical_cpus", 4, {"eu-west"}),
+        ("infrastructure__regions__1__ray__logical_cpus", 5, {"eu-west"}),
         ("infrastructure__regions__0__redis", {"url": "redis://store:6379"}, {"us-east"}),
         ("infrastructure__regions__1__http__port", 8005, {"eu-west"}),  # us-east is told while it runs
         ("infrastructure__regions__1__http__internal_url", "http://eu:1", {"eu-west", "us-east"}),
@@ -396,4 +396,4 @@ def test_the_local_file_is_found_by_path_and_named_in_faults(tmp_path):
     path.write_text(LOCAL.replace("cloud: local ", "cloud: moon "))
     with pytest.raises(FleetInvalidError) as caught:
         load(path)
-    assert str(caught.value).startswith(f"{path}:9:14: infrastructure.regions[0].cloud: ")
+    assert str(caught.value).startswith(f"{path}:10:14: infrastructure.regions[0].cloud: ")

@@ -36,15 +36,15 @@ def faults_of(text):
     return {fault.path: fault for fault in caught.value.faults}
 
 
-def test_the_local_fleet_is_two_regions_with_three_replicas_of_smollm2_on_vllm():
+def test_the_local_fleet_is_two_regions_with_three_replicas_of_smollm2_on_vllm_and_simulated_kimi_k3():
     fleet = load(LOCAL)
     regions = fleet.infrastructure.regions
     assert [(r.name, r.http.host, r.http.port) for r in regions] == [
         ("us-east", "127.0.0.1", 8000),
         ("eu-west", "127.0.0.1", 8001),
     ]
-    (pool,) = fleet.pools("us-east")
-    (other,) = fleet.pools("eu-west")
+    pool, k3 = fleet.pools("us-east")
+    other, other_k3 = fleet.pools("eu-west")
     model = fleet.model("smollm2")
     assert (pool.engine, pool.replicas) == ("vllm", 2)
     assert (other.engine, other.replicas, other.model) == ("vllm", 1, pool.model)
@@ -52,6 +52,9 @@ def test_the_local_fleet_is_two_regions_with_three_replicas_of_smollm2_on_vllm()
     assert model.name == pool.model == "smollm2-135m-instruct"
     assert fleet.profile(pool).kv_cache_bytes == 268_435_456
     assert fleet.policy.limits.max_body_bytes < 10_000_000
+    assert {one.model for one in (k3, other_k3)} == {"kimi-k3"}
+    assert {(one.engine, one.replicas) for one in (k3, other_k3)} == {("sim", 1)}
+    assert fleet.model("kimi-k3[1m]").max_model_tokens == 1_048_576
 
 
 def test_a_small_fleet_is_filled_with_defaults():

@@ -89,7 +89,6 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back(engine):
     [
         ({"grammar": Grammar(GrammarKind.JSON_OBJECT)}, UnsupportedFeatureError, "grammar"),
         ({"lora": "adapter"}, UnsupportedFeatureError, "lora"),
-        ({"media": (Media(b"", b"", 0, 1),)}, UnsupportedFeatureError, "media"),
         ({"kv_transfer": {"do_remote_decode": True}}, UnsupportedFeatureError, "kv_transfer"),
         ({"prompt_ids": b""}, InvalidRequestError, "prompt_ids"),
         ({"prompt": 9000}, ContextLengthError, "prompt_ids"),
@@ -101,6 +100,17 @@ async def test_what_it_cannot_do_is_refused_by_field(engine, fields, error, para
         await drain(engine.generate(request(**fields)))
     assert raised.value.param == param
     assert engine.stats().requests_total == 0
+
+
+async def test_pictures_count_as_their_placeholders_and_tell_prompts_apart(engine):
+    def picture(name, digest):
+        return request(name, prompt=100, request_id=name, media=(Media(b"png", digest, 3, 5),))
+
+    cached = [
+        (await drain(engine.generate(one)))[-1].usage.cached_tokens
+        for one in (picture("a", b"1"), picture("b", b"1"), picture("c", b"2"), picture("a", b"2"))
+    ]
+    assert cached == [0, 96, 0, 96]
 
 
 async def test_a_running_id_is_refused_a_second_time_and_free_after(engine):

@@ -38,6 +38,7 @@ def ran(name, fleet, options):
         region_hash=fleet.hash_of(name),
         engine_option=options.engine,
         port_option=options.port,
+        vocabulary_option=None if options.vocabulary is None else str(options.vocabulary),
     )
 
 
@@ -231,6 +232,31 @@ def test_a_start_that_cannot_be_leaves_what_runs(us_east, monkeypatch):
     assert head.poll() is None
     assert region.state.read_text() == before
     assert not region.fleet.peers.exists()
+
+
+def test_a_refused_vocabulary_is_told_before_anything_is_announced(us_east, tmp_path):
+    region, head = us_east
+    progress = Kept()
+    with pytest.raises(PreflightError, match="which is no file"):
+        up(region, Options(vocabulary=tmp_path / "none"), "us-east", progress=progress)
+    assert progress.notes == []
+    assert head.poll() is None
+
+
+def test_regions_that_a_fleet_does_not_have_are_announced_before_they_are_ended(us_east):
+    region, head = us_east
+    alive = []
+
+    class Looking(Kept):
+        def note(self, text):
+            alive.append(head.poll() is None)
+            super().note(text)
+
+    progress = Looking()
+    LocalFleet(region.fleet)._end_others([region], progress)
+    assert progress.notes[0].startswith("this fleet does not have us-east, which runs: it is ended")
+    assert alive == [True, False]
+    assert progress.notes[1].startswith("ended 1 processes")
 
 
 def test_what_will_be_ended_gives_its_memory_back():

@@ -289,6 +289,15 @@ def test_the_memory_of_all_regions_to_be_started_is_asked_for():
     assert needed_memory_mb(one, "us-east") == each[0] - 268  # a store of its owner's is not on this machine
 
 
+def test_what_a_gateway_may_remember_of_prompts_is_asked_for():
+    fleet = load(Path(__file__).resolve().parents[2] / "deployments" / "local.yaml").with_engine("sim")
+    data = fleet.model_dump()
+    data["serving"]["models"][1]["frontend"]["options"] = {"cache_bytes": 320 * 1024**2 + 1_000_000_000}
+    larger = type(fleet).model_validate(data)
+    for name in ("us-east", "eu-west"):
+        assert needed_memory_mb(larger, name) == needed_memory_mb(fleet, name) + 1_000
+
+
 def load_with(fleet, redis):
     data = fleet.model_dump()
     data["infrastructure"]["regions"][0]["redis"] = redis

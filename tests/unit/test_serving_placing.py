@@ -66,6 +66,28 @@ def test_what_a_replica_has_cached_counts_for_the_life_that_reports_only(placing
     assert [s.reusable_tokens for s in dispatcher.place(REQUEST, frozenset()).scores] == [None, None]
 
 
+def test_a_replica_with_another_vocabulary_gets_no_request_and_is_named_once(caplog):
+    handle = Handle()
+    dispatcher = ServeDispatcher(
+        handle,
+        model="m",
+        residency=Residency(),
+        cost=CostModel(),
+        slots=4,
+        max_requests=8,
+        vocabulary="a1" * 32,
+    )
+    board = BOARDS.of(handle.deployment_name)
+    mine, other = report(), report()
+    mine.stats["vocabulary"], other.stats["vocabulary"] = "a1" * 32, "b2" * 32
+    board.post({"mine": mine, "other": other, "silent": report()})
+    for _ in range(3):
+        placed = dispatcher.place(REQUEST, frozenset())
+        assert set(placed.order) == {"mine", "silent"}
+        assert [(skip.replica, skip.why) for skip in placed.skipped] == [("other", "unhealthy")]
+    assert caplog.text.count("the replica other gets no request of m: its vocabulary is not") == 1
+
+
 def test_who_is_ill_silent_or_has_failed_the_request_is_passed_over(placing):
     dispatcher, board = placing
     board.post({"warm": report(ok=False), "frozen": report(age_s=5.0), "well": report(), "tried": report()})

@@ -25,7 +25,7 @@ def build(
     fleet: Fleet,
     region: str,
     *,
-    folders: Mapping[str, Path],
+    folders: Mapping[str, Path | None],
     run_dir: Path,
     keys_file: Path,
     secret_file: Path,
@@ -62,7 +62,7 @@ def deploy(app: Application, fleet: Fleet, region: str) -> None:
 
 
 def _replicas(
-    fleet: Fleet, pool: Pool, folders: Mapping[str, Path], run_dir: Path, store_url: str
+    fleet: Fleet, pool: Pool, folders: Mapping[str, Path | None], run_dir: Path, store_url: str
 ) -> Application:
     spec = EngineSpec(
         pool=pool,

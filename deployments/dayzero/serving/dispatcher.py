@@ -2,8 +2,11 @@
 
 A decision is made from memory: residency (followed from the region's feed), the replicas' reports (carried by Serve),
 this gateway's own book of what it has sent, and the coefficients that first tokens have taught.
+
+A replica whose vocabulary is another than the gateway's gets no request: a file was changed between their two starts.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,12 +26,17 @@ from dayzero.router.residency import Residency
 from dayzero.router.silence import LOST_AFTER_S, SUSPECT_AFTER_S, silent
 from dayzero.serving.board import BOARDS, ReplicaReport
 from dayzero.serving.dispatch import ServeDispatch
-from dayzero.serving.replica_status import describe, told
+from dayzero.serving.replica_status import ANOTHER_VOCABULARY, describe, told
 from dayzero.serving.ticket import Ticket
+
+log = logging.getLogger(__name__)
 
 
 class ServeDispatcher:
-    """One pool's replicas, reached through one handle. `residency`: what they have cached, kept by the feed's follower."""
+    """One pool's replicas, reached through one handle. `residency`: what they have cached, kept by the feed's follower.
+
+    `vocabulary`: the digest of the gateway's own; empty where it is not known.
+    """
 
     def __init__(
         self,
@@ -39,6 +47,7 @@ class ServeDispatcher:
         cost: CostModel,
         slots: int,
         max_requests: int,
+        vocabulary: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handle = handle.options(stream=True)
@@ -48,6 +57,8 @@ class ServeDispatcher:
         self._cost = cost
         self._slots = slots
         self._max_requests = max_requests
+        self._vocabulary = vocabulary
+        self._strangers: set[str] = set()
         self._clock = clock
         self._book = InFlight()
         self._fits = Fits(cost, clock=clock)
@@ -97,6 +108,7 @@ class ServeDispatcher:
                 self._book.own(ReplicaId(name)).requests,
                 time.time(),
                 suspect=name in suspects,
+                stranger=self._is_stranger(name, report),
             )
             | {"cost": told(self._fits.cost(ReplicaId(name)))}
             for name, report in sorted(reports.items())
@@ -119,13 +131,25 @@ class ServeDispatcher:
             replica=replica,
             slots=self._slots,
             max_requests=self._max_requests,
-            healthy=not suspect and (health is None or health["ok"]),
+            healthy=not suspect
+            and (health is None or health["ok"])
+            and not self._is_stranger(replica, report),
             report=said,
             own=self._book.own(replica),
             unreported=self._book.unreported(replica, said.at_s if said else None),
             reusable_tokens=reusable_tokens if self._is_this_life(replica, report) else None,
             cost=self._fits.cost(replica),
         )
+
+    def _is_stranger(self, replica: str, report: ReplicaReport) -> bool:
+        """Its vocabulary is another; logged once."""
+        theirs = report.stats.get("vocabulary")
+        if not theirs or not self._vocabulary or theirs == self._vocabulary:
+            return False
+        if replica not in self._strangers:
+            self._strangers.add(replica)
+            log.error("the replica %s gets no request of %s: %s", replica, self._model, ANOTHER_VOCABULARY)
+        return True
 
     def _is_this_life(self, replica: ReplicaId, report: ReplicaReport) -> bool:
         """Whether the feed speaks of the engine that reports here: what another life of it held is gone."""

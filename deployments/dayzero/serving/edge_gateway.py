@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from dayzero.config import Fleet, Model
+from dayzero.gateway import garbage
 from dayzero.gateway.app import create_app
 from dayzero.gateway.regions.dispatcher import RegionalDispatcher
 from dayzero.gateway.regions.peers import Peers
@@ -61,7 +62,7 @@ class EdgeFiles:
         return read_key(self.peer_key)
 
 
-def build(fleet: Fleet, name: str, files: EdgeFiles, folders: Mapping[str, Path]) -> Gateway:
+def build(fleet: Fleet, name: str, files: EdgeFiles, folders: Mapping[str, Path | None]) -> Gateway:
     """`name`: what the edge is called; no region's name. `folders`: each model's files. Raises EdgeSetupError."""
     if name in {region.name for region in fleet.infrastructure.regions}:
         raise EdgeSetupError(f"'{name}' is a region of this fleet; an edge needs a name of its own.")
@@ -82,10 +83,12 @@ def build(fleet: Fleet, name: str, files: EdgeFiles, folders: Mapping[str, Path]
     )
 
 
-def ensure_files(fleet: Fleet, models: Path, say: Callable[[str], None], *, mark: str) -> dict[str, Path]:
+def ensure_files(
+    fleet: Fleet, models: Path, say: Callable[[str], None], *, mark: str
+) -> dict[str, Path | None]:
     """Each model's files, by name: what a frontend needs, without weights. Raises StartError."""
     names = [region.name for region in fleet.infrastructure.regions]
-    found: dict[str, Path] = {}
+    found: dict[str, Path | None] = {}
     for name in names:
         found |= model_files.folders(fleet, name, models)
     for folder in model_files.needed(fleet, names, models):
@@ -111,6 +114,7 @@ def serve(
         access_log=False,
         timeout_graceful_shutdown=max(1, round(drain_timeout_s)),
     )
+    garbage.settle()
     _Server(config, gateway, first_probes_s, say).run()
 
 
@@ -118,9 +122,16 @@ def answering(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of a gateway's lines on its regions: which may be asked and which may not, for people."""
     return [
         f"{line['region']} at {line['url']} "
-        + ("answers" if line["up"] else f"does not answer: {line['why']}")
+        + (f"answers{_but(line)}" if line["up"] else f"does not answer: {line['why']}")
         for line in lines
     ]
+
+
+def _but(line: Mapping[str, Any]) -> str:
+    """Which models are not asked for there though it answers."""
+    return "".join(
+        f", but is not asked: {model['why']}" for model in line.get("models") or () if model.get("not_sent")
+    )
 
 
 class _Server(uvicorn.Server):
@@ -162,7 +173,7 @@ class _Server(uvicorn.Server):
         return list(self._gateway.status()["regions"])
 
 
-def _served(model: Model, folder: Path, name: str, peers: Peers, fleet: Fleet) -> ServedModel:
+def _served(model: Model, folder: Path | None, name: str, peers: Peers, fleet: Fleet) -> ServedModel:
     dispatcher = RegionalDispatcher(
         None, peers, model=model.name, home=name, policy=regions_policy(fleet).spill
     )

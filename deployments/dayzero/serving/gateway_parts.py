@@ -3,11 +3,12 @@
 import time
 from pathlib import Path
 
+from dayzero.api.contracts import contract_of
 from dayzero.config import Fleet, Model
 from dayzero.gateway.dispatch import Dispatcher
 from dayzero.gateway.retry import RetryPolicy
 from dayzero.gateway.service import CanaryPolicy, GatewayLimits, ServedModel
-from dayzero.serving.frontends import load_frontend
+from dayzero.serving.frontends import load_frontend, vocabulary_digest
 
 
 def limits(fleet: Fleet) -> GatewayLimits:
@@ -34,7 +35,7 @@ def canary_policy(fleet: Fleet) -> CanaryPolicy:
     return CanaryPolicy(period_s=canary.period_s, timeout_s=canary.timeout_s, max_tokens=canary.max_tokens)
 
 
-def served(model: Model, pool: str, folder: Path, dispatcher: Dispatcher) -> ServedModel:
+def served(model: Model, pool: str, folder: Path | None, dispatcher: Dispatcher) -> ServedModel:
     """`folder`: the model's files. `pool`: what metrics call those who serve it."""
     return ServedModel(
         name=model.name,
@@ -45,4 +46,6 @@ def served(model: Model, pool: str, folder: Path, dispatcher: Dispatcher) -> Ser
         max_model_tokens=model.max_model_tokens,
         default_max_tokens=model.default_max_tokens,
         created_s=int(time.time()),
+        contract=contract_of(model.frontend.kind),
+        vocabulary=vocabulary_digest(model.frontend, folder),
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 from ray.serve.handle import DeploymentHandle
 
 from dayzero.config import Fleet, Pool
+from dayzero.gateway import garbage
 from dayzero.gateway.app import create_app
 from dayzero.gateway.feed_view import FeedView
 from dayzero.gateway.middleware import RequestEnvelope
@@ -24,6 +25,7 @@ from dayzero.router.load import CostModel
 from dayzero.router.residency import Residency
 from dayzero.serving import gateway_parts
 from dayzero.serving.dispatcher import ServeDispatcher
+from dayzero.serving.frontends import vocabulary_digest
 from dayzero.serving.peer_book import PeerBook
 from dayzero.serving.region_peers import peers_of, regions_policy
 from dayzero.telemetry import setup
@@ -37,7 +39,7 @@ class GatewaySpec:
 
     fleet: Fleet
     region: str
-    folders: Mapping[str, Path]
+    folders: Mapping[str, Path | None]
     keys_file: Path
     secret_file: Path
     peer_key_file: Path
@@ -81,7 +83,9 @@ class GatewayIngress:
         )
 
     def __serve_build_asgi_app__(self) -> RequestEnvelope:
-        return create_app(self._gateway, trust_edge=True, digests=self._digests)
+        app = create_app(self._gateway, trust_edge=True, digests=self._digests)
+        garbage.settle()
+        return app
 
 
 def _peers(spec: GatewaySpec, rules: RegionsPolicy) -> Peers:
@@ -92,10 +96,10 @@ def _peers(spec: GatewaySpec, rules: RegionsPolicy) -> Peers:
 
 
 def _local(spec: GatewaySpec, pool: Pool, handle: DeploymentHandle, residency: Residency) -> ServeDispatcher:
-    profile = spec.fleet.profile(pool)
+    profile, model = spec.fleet.profile(pool), spec.fleet.model_of(pool)
     return ServeDispatcher(
         handle,
-        model=spec.fleet.model_of(pool).name,
+        model=model.name,
         residency=residency,
         cost=CostModel(
             fixed_s=profile.cost.fixed_s,
@@ -105,6 +109,7 @@ def _local(spec: GatewaySpec, pool: Pool, handle: DeploymentHandle, residency: R
         ),
         slots=profile.max_num_seqs,
         max_requests=pool.max_ongoing_requests,
+        vocabulary=vocabulary_digest(model.frontend, spec.folders[model.name]),
     )
 
 

@@ -27,6 +27,7 @@ from dayzero.gateway.errors import InternalError
 from dayzero.serving.cache_feed import CacheFeed
 from dayzero.serving.coalesce import coalesce, interval_s
 from dayzero.serving.engines.factory import EngineSpec, make_engine
+from dayzero.serving.frontends import vocabulary_digest
 from dayzero.serving.ticket import Ticket
 from dayzero.telemetry import Attribute, Span, SpanName, extract, inject, setup
 
@@ -45,6 +46,7 @@ class Replica:
     async def __init__(self, spec: EngineSpec) -> None:  # type: ignore[misc]  # Serve awaits it
         self._name = serve.get_replica_context().replica_id.unique_id
         self._health = Health(ok=True, reason="starting")
+        self._vocabulary = vocabulary_digest(spec.model.frontend, spec.folder)
         self._engine: Engine = make_engine(spec)
         self._streams = 0
         self._tracing = setup("dayzero-replica")
@@ -94,6 +96,7 @@ class Replica:
             "info": msgspec.to_builtins(self._engine.info),
             "stats": msgspec.to_builtins(self._engine.stats()),
             "feed": self._feed.describe(),
+            "vocabulary": self._vocabulary,
             "started_s": self._started_s,
             "reported_s": time.time(),
         }

@@ -6,9 +6,19 @@ from typing import Any
 from dayzero.router.load import CostModel
 from dayzero.serving.board import ReplicaReport
 
+ANOTHER_VOCABULARY = (
+    "its vocabulary is not the gateway's: a file was changed, `dayzero up` starts the region anew"
+)
+
 
 def describe(
-    name: str, report: ReplicaReport, in_flight: int, now_s: float, *, suspect: bool = False
+    name: str,
+    report: ReplicaReport,
+    in_flight: int,
+    now_s: float,
+    *,
+    suspect: bool = False,
+    stranger: bool = False,
 ) -> dict[str, Any]:
     """One replica as `dayzero status` shows it; figures it did not report are absent."""
     said = report.stats
@@ -18,6 +28,8 @@ def describe(
     stats, info, health = said["stats"], said["info"], said["health"]
     if suspect:
         health = {"ok": False, "reason": f"silent for {now_s - report.seen_s:.0f} s"}
+    elif stranger:
+        health = {"ok": False, "reason": ANOTHER_VOCABULARY}
     feed = said.get("feed") or {}
     if not feed.get("proved", True):
         line["no_affinity"] = feed["reason"]

@@ -7,15 +7,17 @@
 from dayzero.config.errors import Fault, FleetError, FleetFileError, FleetInvalidError
 from dayzero.config.fleet import Fleet
 from dayzero.config.infrastructure import Http, Infrastructure, RayCluster, Redis, Region
-from dayzero.config.load import load, parse
+from dayzero.config.load import fault_at, load, parse
 from dayzero.config.policy import Canary, Limits, Policy, Regions, Retry, Spill
 from dayzero.config.serving import (
     Cost,
     Dtype,
     EngineKind,
     Frontend,
+    FrontendKind,
     Gateway,
     Health,
+    KimiK3Options,
     Model,
     Pool,
     Profile,
@@ -35,10 +37,12 @@ __all__ = [
     "FleetFileError",
     "FleetInvalidError",
     "Frontend",
+    "FrontendKind",
     "Gateway",
     "Health",
     "Http",
     "Infrastructure",
+    "KimiK3Options",
     "Limits",
     "Model",
     "Policy",
@@ -53,6 +57,7 @@ __all__ = [
     "Sim",
     "Spill",
     "Weights",
+    "fault_at",
     "load",
     "parse",
 ]

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from dayzero.config.faults import did_you_mean
+from dayzero.config.faults import did_you_mean, field_findings
 from dayzero.config.infrastructure import Region
 from dayzero.config.policy import Policy, Regions
 from dayzero.config.record import Record
-from dayzero.config.serving import Gateway, Model, Pool, Profile
+from dayzero.config.serving import Frontend, Gateway, KimiK3Options, Model, Pool, Profile
 from dayzero.config.yaml_source import Path
 
 Finding = tuple[Path, str]
@@ -140,6 +140,7 @@ def _model(path: Path, model: Model) -> Iterator[Finding]:
             (*path, "max_model_tokens"),
             f"{weights.source} was trained for {known.context_tokens} tokens, found {model.max_model_tokens}",
         )
+    yield from _frontend((*path, "frontend"), model.frontend, weights.source)
     if model.default_max_tokens >= model.max_model_tokens:
         yield (
             (*path, "default_max_tokens"),
@@ -147,6 +148,20 @@ def _model(path: Path, model: Model) -> Iterator[Finding]:
         )
     for i, profile in enumerate(model.profiles):
         yield from _profile((*path, "profiles", i), profile, model)
+
+
+def _frontend(path: Path, frontend: Frontend, source: str) -> Iterator[Finding]:
+    if frontend.kind == "chat_template":
+        if source == "none":
+            yield (*path, "kind"), "chat_template comes with the weights, and `source: none` has none"
+        return
+    if source == "smollm2":
+        yield (*path, "kind"), "kimi_k3 makes tokens that SmolLM2's weights do not know"
+    try:
+        KimiK3Options.model_validate(frontend.options)
+    except ValidationError as error:
+        for at, message in field_findings(error, KimiK3Options, {}):
+            yield (*path, "options", *at), message
 
 
 def _profile(path: Path, profile: Profile, model: Model) -> Iterator[Finding]:
@@ -189,6 +204,16 @@ def _pool(path: Path, pool: Pool, parts: Parts) -> Iterator[Finding]:
     for model in parts.models.values():
         if model.name == pool.model:
             yield from _pool_profile(path, pool, model)
+            if pool.engine == "vllm" and model.weights.source == "none":
+                yield (
+                    (*path, "engine"),
+                    f"vllm needs weights, and {model.name} has none (`source: none`): only sim can serve it",
+                )
+            if pool.sim.script is not None and model.frontend.kind != "kimi_k3":
+                yield (
+                    (*path, "sim", "script"),
+                    f"only for a model of the frontend kimi_k3; {model.name}'s is {model.frontend.kind}",
+                )
 
 
 def _pool_profile(path: Path, pool: Pool, model: Model) -> Iterator[Finding]:

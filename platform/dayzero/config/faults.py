@@ -1,7 +1,7 @@
 """What pydantic found, as faults in our words: where, what was found, what was expected, and a guess."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal, get_args, get_origin
 
@@ -13,11 +13,25 @@ from dayzero.config.schema import annotation_at, is_record, plain, words
 from dayzero.config.yaml_source import Path, Source
 
 _SHOWN_CHARACTERS = 40
+_UNKNOWN = "unknown field"
+_KEY = "[key]"
+"""What pydantic puts behind a mapping's key where the key itself is wrong."""
 _CREDENTIALS = re.compile(r"(?<=://)\S*@")
 """Of a URL: a fault is printed and logged."""
 
 
 def field_faults(error: ValidationError, root: type[Record], source: Source) -> Iterator[Fault]:
+    for path, message in field_findings(error, root, source.raw):
+        if _is_key(path, root):
+            yield source.fault(path[:-1], message, key=True)
+        else:
+            yield source.fault(path, message, key=message.startswith(_UNKNOWN))
+
+
+def field_findings(
+    error: ValidationError, root: type[Record], raw: Mapping[Path, str]
+) -> Iterator[tuple[Path, str]]:
+    """Where below `root`, and what is wrong there. `raw`: how values are written in the file, where that is known."""
     details = error.errors(include_url=False, include_context=False)
     for detail in details:
         path: Path = detail["loc"]
@@ -26,11 +40,13 @@ def field_faults(error: ValidationError, root: type[Record], source: Source) -> 
             continue  # pydantic counts the valid items only; the faulty one is named itself
         match detail["type"]:
             case "extra_forbidden":
-                yield source.fault(path, _unknown(path, root), key=True)
+                yield path, _unknown(path, root)
+            case _ if _is_key(path, root):
+                yield path, _unexpected_key(path[:-1], root)
             case "missing":
-                yield source.fault(path, f"is missing; expected {words(annotation_at(root, path))}")
+                yield path, f"is missing; expected {words(annotation_at(root, path))}"
             case _:
-                yield source.fault(path, _unexpected(path, root, detail["input"], source))
+                yield path, _unexpected(path, root, detail["input"], raw.get(path))
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -45,13 +61,27 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 def _unknown(path: Path, root: type[Record]) -> str:
     parent = plain(annotation_at(root, path[:-1]))
     assert is_record(parent)
-    return f"unknown field{did_you_mean(path[-1], parent.model_fields)}"
+    return f"{_UNKNOWN}{did_you_mean(path[-1], parent.model_fields)}"
 
 
-def _unexpected(path: Path, root: type[Record], value: Any, source: Source) -> str:
+def _is_key(path: Path, root: type[Record]) -> bool:
+    """Whether a fault is of a mapping's key, not of what stands under it."""
+    return path[-1:] == (_KEY,) and len(path) > 1 and _is_mapping(annotation_at(root, path[:-2]))
+
+
+def _is_mapping(annotation: Any) -> bool:
+    return get_origin(plain(annotation)) is dict
+
+
+def _unexpected_key(path: Path, root: type[Record]) -> str:
+    keys, _ = get_args(plain(annotation_at(root, path[:-1])))
+    return f"expected {words(keys)}, found {_shown(path[-1], None)}"
+
+
+def _unexpected(path: Path, root: type[Record], value: Any, raw: str | None) -> str:
     annotation = annotation_at(root, path)
     expected = words(annotation)
-    message = f"expected {expected}, found {_shown(value, source.raw.get(path))}"
+    message = f"expected {expected}, found {_shown(value, raw)}"
     if get_origin(plain(annotation)) is Literal and isinstance(value, str):
         close = get_close_matches(value, [str(choice) for choice in get_args(plain(annotation))], n=1)
         return f"{message}; did you mean '{close[0]}'?" if close else message

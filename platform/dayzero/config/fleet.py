@@ -80,11 +80,30 @@ class Fleet(Record):
         raise FleetError(f"pool '{pool.name}' is not of this fleet")
 
     def with_engine(self, engine: EngineKind, region: str | None = None) -> "Fleet":
-        """Every pool, or those of one region, on `engine`. Raises FleetInvalidError."""
+        """Every pool, or those of one region, on `engine`; a model without weights stays simulated.
+
+        Raises FleetInvalidError.
+        """
         data = self.model_dump()
+        bare = {model.name for model in self.serving.models if model.weights.source == "none"}
         for pool in data["serving"]["pools"]:
-            if region is None or pool["region"] == region:
+            if (region is None or pool["region"] == region) and pool["model"] not in bare:
                 pool["engine"] = engine
+        return self._made_of(data)
+
+    @property
+    def speaks_k3(self) -> bool:
+        """Whether a model of it has the frontend `kimi_k3`, and so a vocabulary."""
+        return any(model.frontend.kind == "kimi_k3" for model in self.serving.models)
+
+    def with_vocabulary(self, path: str | None) -> "Fleet":
+        """Every model of the frontend `kimi_k3` with this vocabulary; None names none. Raises FleetInvalidError."""
+        data = self.model_dump()
+        for model in data["serving"]["models"]:
+            if model["frontend"]["kind"] == "kimi_k3":
+                options = model["frontend"]["options"]
+                options.pop("vocabulary", None)
+                options |= {} if path is None else {"vocabulary": path}
         return self._made_of(data)
 
     def with_ports(self, ports: Mapping[str, int]) -> "Fleet":

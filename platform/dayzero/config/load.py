@@ -1,11 +1,13 @@
-"""`load` a fleet file, `parse` its text."""
+"""`load` a fleet file, `parse` its text, and name a place of it."""
 
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from dayzero.config.errors import Fault, FleetFileError, FleetInvalidError
 from dayzero.config.fleet import Fleet, build
-from dayzero.config.yaml_source import MAX_TEXT_BYTES, read
+from dayzero.config.yaml_source import MAX_TEXT_BYTES, Source, read
+from dayzero.config.yaml_source import Path as Steps
 
 _HINT = "deployments/local.yaml is an example to start from"
 
@@ -29,6 +31,14 @@ def parse(text: str, name: str = "fleet.yaml") -> Fleet:
         fault = Fault(1, 1, "", "expected the sections infrastructure, serving and policy, each a mapping")
         raise FleetInvalidError.of(name, [*source.faults, fault])
     return build(source, name)
+
+
+def fault_at(name: str, steps: Steps, message: str) -> str:
+    """A fault that only who uses a fleet could find, in words, with its line. `name`: the file it was loaded from."""
+    source = Source()
+    with suppress(FleetFileError):  # one that is gone by now has no lines
+        source = read(_text(Path(name), name))
+    return source.fault(steps, message).text(name)
 
 
 def _text(path: Path, name: str) -> str:

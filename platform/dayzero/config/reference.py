@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 from dayzero.config.fleet import Fleet
 from dayzero.config.record import Record
 from dayzero.config.schema import records, words
+from dayzero.config.serving import Frontend, KimiK3Options
 
 _HEAD = """\
 # The fleet file
@@ -27,13 +28,20 @@ This page is made from the schema (`python -m dayzero.config.reference`); a test
 
 def page() -> str:
     """The whole page in Markdown."""
-    tables = (_table(path, record) for path, record in records(Fleet) if path)
-    return "\n".join([_HEAD, *tables])
+    return "\n".join([_HEAD, *_tables()])
 
 
-def _table(path: str, record: type[Record]) -> str:
+def _tables() -> Iterator[str]:
+    for path, record in records(Fleet):
+        if path:
+            yield _table(f"`{path}`", record)
+        if record is Frontend:
+            yield _table(f"`{path}.options` of kind `kimi_k3`", KimiK3Options)
+
+
+def _table(title: str, record: type[Record]) -> str:
     lines = [
-        f"## `{path}`",
+        f"## {title}",
         "",
         record.__doc__ or "",
         "",

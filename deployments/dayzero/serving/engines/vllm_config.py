@@ -27,6 +27,7 @@ class VLLMConfig:
 
     `model`: a folder in Hugging Face's layout. `run_dir`: where this engine may make its folder of sockets; keep
     the path short. `block_tokens` is a wish: a hybrid model raises it, see `EngineInfo.cache_groups`.
+    `tokenizer`: a folder with the tokenizer that grammars are compiled for; None is the model's own.
     `stop_grace_s`: how long `stop` waits for EngineCore to end by itself (about 3 s) before it is killed.
     `extra`: further arguments of vLLM's AsyncEngineArgs, by its names.
     """
@@ -43,6 +44,7 @@ class VLLMConfig:
     enforce_eager: bool = False
     load_format: str = "auto"
     grammars: bool = True
+    tokenizer: Path | None = None
     otlp_endpoint: str | None = None
     stop_grace_s: float = 5.0
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +95,7 @@ def engine_args(config: VLLMConfig, *, events_endpoint: str, replay_endpoint: st
         "max_num_seqs": config.max_num_seqs,
         "max_num_batched_tokens": config.max_num_batched_tokens,
         "otlp_traces_endpoint": config.otlp_endpoint,
+        "tokenizer": None if config.tokenizer is None else str(config.tokenizer),
     }
     arguments: dict[str, Any] = {
         "model": str(config.model),

@@ -23,6 +23,7 @@ from dayzero.engine.types import (
     unpack_ids,
 )
 from dayzero.errors import InvalidRequestError
+from dayzero.serving.engines.vllm_kimi_k3 import kimi_k3_tag
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -96,7 +97,7 @@ def to_prompt(request: EngineRequest) -> "TokensInput":
     return tokens_input(unpack_ids(request.prompt_ids).tolist(), cache_salt=request.salt or None)
 
 
-def to_sampling_params(request: EngineRequest) -> "SamplingParams":
+def to_sampling_params(request: EngineRequest, limits: ModelLimits) -> "SamplingParams":
     """Raises InvalidRequestError for values vLLM refuses."""
     from vllm import SamplingParams  # noqa: PLC0415
     from vllm.exceptions import VLLMClientError  # noqa: PLC0415
@@ -119,7 +120,7 @@ def to_sampling_params(request: EngineRequest) -> "SamplingParams":
             ignore_eos=wanted.ignore_eos,
             logprobs=wanted.logprobs,
             logit_bias=dict(wanted.logit_bias) or None,
-            structured_outputs=_structured_outputs(request.grammar),
+            structured_outputs=_structured_outputs(request.grammar, limits.vocabulary_size),
             detokenize=False,
             output_kind=RequestOutputKind.DELTA,
         )
@@ -127,7 +128,7 @@ def to_sampling_params(request: EngineRequest) -> "SamplingParams":
         raise refused(e) from e
 
 
-def _structured_outputs(grammar: Grammar | None) -> "StructuredOutputsParams | None":
+def _structured_outputs(grammar: Grammar | None, vocabulary_size: int) -> "StructuredOutputsParams | None":
     from vllm.sampling_params import StructuredOutputsParams  # noqa: PLC0415
 
     match grammar:
@@ -141,6 +142,8 @@ def _structured_outputs(grammar: Grammar | None) -> "StructuredOutputsParams | N
             return StructuredOutputsParams(regex=spec)
         case Grammar(kind=GrammarKind.STRUCTURAL_TAG, spec=spec):
             return StructuredOutputsParams(structural_tag=spec)
+        case Grammar(kind=GrammarKind.KIMI_K3, spec=spec):
+            return StructuredOutputsParams(structural_tag=kimi_k3_tag(spec, vocabulary_size))
         case _:
             raise UnsupportedFeatureError.of("grammar", "this engine does not know that kind of grammar")
 

@@ -2,23 +2,23 @@
 
 - One command at a time (`lock`).
 - `up` is idempotent for each region: what runs as wished is left alone; what does not is ended and started anew.
-- Whatever can be checked is checked before anything that runs is ended.
-- Without names, `up` makes true what the fleet file says: a region that it no longer has is ended.
+- Whatever can be checked is checked before anything that runs is ended; what a start needs of Kimi K3, before a word of it.
+- Without names, `up` makes true what the fleet file says: a region that it no longer has is ended, and that is said first.
 - A start that fails, or is interrupted, leaves no process of any region that it began; ending is never interrupted
   itself.
 """
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dayzero.config import Fleet
-from dayzero.serving.local import keys, ledger, lock, model_files, preflight, runs, signals
+from dayzero.serving.local import keys, kimi_k3, ledger, lock, model_files, preflight, runs, signals
 from dayzero.serving.local.deploy import APPLICATION
 from dayzero.serving.local.errors import LostKeyError, PreflightError
 from dayzero.serving.local.folders import FleetFolder, RegionFolder
 from dayzero.serving.local.ledger import ProcessId
-from dayzero.serving.local.options import NOTHING_GIVEN, Options, applied, by_region
+from dayzero.serving.local.options import NOTHING_GIVEN, Options, applied, by_region, for_region
 from dayzero.serving.local.progress import Progress
 from dayzero.serving.local.region import LocalRegion, Starting
 from dayzero.serving.local.state import RunState
@@ -64,15 +64,19 @@ class LocalFleet:
             options = by_region(states, given, fleet, regions)
             fleet = applied(fleet, options, states, regions)
             wished = [
-                LocalRegion(fleet, self.folder.region(name), fleet_name, self.deploy, options[name])
+                self._region(name, for_region(fleet, options[name]), fleet_name, options[name])
                 for name in names
                 if regions is None or name in regions
             ]
+            for region in wished:
+                if not region.as_wished:
+                    self._kimi_k3(region)
             running = {region.name: region.running(progress) for region in wished}
             missing = [region for region in wished if running[region.name] is None]
             others = self._not_of(fleet) if regions is None else []
             self._require_keys({region.name for region in missing})
             if missing:
+                missing = [replace(region, vocabulary=self._kimi_k3(region)) for region in missing]
                 ending = [region.folder.mark for region in missing] + [region.mark for region in others]
                 preflight.check(fleet, [region.name for region in missing], self.folder, ending=ending)
                 keys.ensure_keys(self.folder)
@@ -113,6 +117,10 @@ class LocalFleet:
         return [region for region in runs.present(self.folder) if region.name not in wished]
 
     def _end_others(self, others: Sequence[RegionFolder], progress: Progress) -> None:
+        if others:
+            names = ", ".join(region.name for region in others)
+            what = "which runs: it is ended" if len(others) == 1 else "which run: they are ended"
+            progress.note(f"this fleet does not have {names}, {what} (`--region NAME` leaves others alone)")
         ended = runs.end(others, *runs.strays(self.folder))
         if ended:
             whose = ", ".join(region.name for region in others) or "an earlier version"
@@ -130,6 +138,24 @@ class LocalFleet:
                 f"A region runs, but the key files are incomplete: {names} is missing. `make down && make up` "
                 "(dayzero down, dayzero up) starts it with new ones and keeps those that are there."
             )
+
+    def _region(self, name: str, fleet: Fleet, fleet_name: str, options: Options) -> LocalRegion:
+        """`fleet`: as this region is to see it."""
+        contents = kimi_k3.contents(fleet, name, self.folder.models)
+        return LocalRegion(
+            fleet, self.folder.region(name), fleet_name, self.deploy, options, contents=contents
+        )
+
+    def _kimi_k3(self, region: LocalRegion) -> str | None:
+        """The vocabulary, in words. Raises PreflightError where a file is not there, or not what it should be."""
+        kimi_k3.check_scripts(region.fleet, region.name, fleet_file=region.fleet_name)
+        return kimi_k3.vocabulary(
+            region.fleet,
+            region.name,
+            self.folder.models,
+            fleet_file=region.fleet_name,
+            given=region.options.vocabulary is not None,
+        )
 
     def _start(self, fleet: Fleet, regions: Sequence[LocalRegion], progress: Progress) -> dict[str, RunState]:
         """One after another until Ray runs, since Ray gives up on a busy machine; then all of them load at once."""

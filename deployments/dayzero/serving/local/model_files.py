@@ -9,20 +9,22 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from dayzero.config import Fleet
+from dayzero.config import Fleet, Weights
 from dayzero.serving.local.errors import StartError
 from dayzero.serving.local.ledger import MARK_VARIABLE
 
 WEIGHTS, TOKENIZER = "weights", "tokenizer"
 
 
-def folders(fleet: Fleet, region: str, models: Path) -> dict[str, Path]:
-    """Where the files of each model that a region serves lie, by the model's name."""
-    served = [fleet.model_of(pool) for pool in fleet.pools(region)]
-    return {
-        model.name: Path(model.weights.path) if model.weights.path else models / model.weights.source
-        for model in served
-    }
+def folders(fleet: Fleet, region: str, models: Path) -> dict[str, Path | None]:
+    """Where the files of each model that a region serves lie, by the model's name; None where it has none."""
+    return {pool.model: _folder(fleet.model_of(pool).weights, models) for pool in fleet.pools(region)}
+
+
+def _folder(weights: Weights, models: Path) -> Path | None:
+    if weights.source == "none":
+        return None
+    return Path(weights.path) if weights.path else models / weights.source
 
 
 def needed(fleet: Fleet, regions: Iterable[str], models: Path) -> dict[Path, str]:
@@ -35,6 +37,7 @@ def needed(fleet: Fleet, regions: Iterable[str], models: Path) -> dict[Path, str
             if model.weights.source != "smollm2":
                 continue
             folder = places[model.name]
+            assert folder is not None
             wanted[folder] = WEIGHTS if pool.engine == "vllm" else wanted.get(folder, TOKENIZER)
     return wanted
 

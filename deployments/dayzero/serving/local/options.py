@@ -1,7 +1,8 @@
-"""What `up` was told beside the fleet file: an engine, a port; and what it remembers of that.
+"""What `up` was told beside the fleet file: an engine, a port, a vocabulary; and what it remembers of that.
 
 - An option stays with the region it was given for, until `down`: a later start without it heals the region and never
   converts it. What the fleet file says of everything else counts at every start.
+- A file that the fleet only names, such as a script, counts by what is in it.
 - `--port` names the port of the first region that is to be started; the others get those after it.
 - A region that runs and is not to be started is where it runs, whatever the file says.
 """
@@ -9,6 +10,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast, get_args
 
 from dayzero.config import EngineKind, Fleet, FleetInvalidError
@@ -24,6 +26,8 @@ class Options:
 
     engine: EngineKind | None = None
     port: int | None = None
+    vocabulary: Path | None = None
+    """Absolute."""
 
 
 NOTHING_GIVEN = Options()
@@ -46,11 +50,19 @@ def by_region(
     held: dict[str, Options] = {}
     for region in fleet.infrastructure.regions:
         name, state = region.name, states.get(region.name)
-        kept = Options(state.engine_option, state.port_option) if state is not None else Options()
-        wished = names is None or name in names
-        engine = given.engine if wished and given.engine is not None else kept.engine
-        held[name] = Options(engine, ports.get(name, kept.port))
+        kept = _kept(state) if state is not None else Options()
+        told = given if names is None or name in names else Options()
+        held[name] = Options(
+            engine=told.engine or kept.engine,
+            port=ports.get(name, kept.port),
+            vocabulary=told.vocabulary or kept.vocabulary,
+        )
     return held
+
+
+def _kept(state: RunState) -> Options:
+    named = state.vocabulary_option
+    return Options(state.engine_option, state.port_option, None if named is None else Path(named))
 
 
 def applied(
@@ -71,16 +83,37 @@ def applied(
     return fleet.with_ports(ports) if ports else fleet
 
 
+def for_region(fleet: Fleet, held: Options) -> Fleet:
+    """The fleet as one region is to see it: regions may have been started with different vocabularies."""
+    return fleet if held.vocabulary is None else fleet.with_vocabulary(str(held.vocabulary))
+
+
 def engine_of(fleet: Fleet, region: str) -> str:
-    """As a run state names it."""
-    return ", ".join(dict.fromkeys(pool.engine for pool in fleet.pools(region)))
+    """As a run state names it: of the pools whose model has weights, since the others have no choice."""
+    pools = fleet.pools(region)
+    free = [pool for pool in pools if fleet.model_of(pool).weights.source != "none"]
+    return ", ".join(dict.fromkeys(pool.engine for pool in free or pools))
 
 
-def changes(found: RunState, fleet: Fleet) -> str:
-    """What of a region is no longer as it was when it was started, in words; "" where nothing is."""
+def changes(
+    found: RunState,
+    fleet: Fleet,
+    held: Options = NOTHING_GIVEN,
+    contents: Mapping[str, str] | None = None,
+) -> str:
+    """What of a region is no longer as it was when it was started, in words; "" where nothing is.
+
+    `fleet`: as the region is to see it, by the options `held`. `contents`: as `RunState` has them.
+    """
+    then, now = found.contents or {}, contents or {}
+    edited = [f"{what} changed" for what in now if what in then and then[what] != now[what]]
+    return ", ".join([*_settings(found, fleet, held), *edited])
+
+
+def _settings(found: RunState, fleet: Fleet, held: Options) -> list[str]:
     name = found.region
     if found.region_hash == fleet.hash_of(name):
-        return ""
+        return []
     engine, port = engine_of(fleet, name), fleet.region(name).http.port
     said: list[str] = []
     as_found = fleet
@@ -92,6 +125,10 @@ def changes(found: RunState, fleet: Fleet) -> str:
         said.append(f"the port changes from {found.http_port} to {port}")
         with suppress(FleetInvalidError):  # another region is to have it now; the port is reason enough
             as_found = as_found.with_ports({name: found.http_port})
+    vocabulary = None if held.vocabulary is None else str(held.vocabulary)
+    if found.vocabulary_option != vocabulary:
+        said.append(f"the vocabulary changes to {vocabulary}")
+        as_found = as_found.with_vocabulary(found.vocabulary_option)
     if found.region_hash != as_found.hash_of(name) and as_found.region(name).http.port == found.http_port:
         said.append("the fleet file changed")
-    return ", ".join(said)
+    return said

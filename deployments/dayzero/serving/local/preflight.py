@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from dayzero.config import Fleet
+from dayzero.config import Fleet, Frontend, KimiK3Options
 from dayzero.serving.local import ledger, store
 from dayzero.serving.local.errors import PreflightError
 from dayzero.serving.local.folders import FleetFolder
@@ -27,6 +27,7 @@ MB = 1_000_000
 _RAY_MB = 1_200
 _GATEWAY_MB = 350
 _REPLICA_MB = {"vllm": 1_500, "sim": 350}
+_KIMI_K3_MB = 200  # with its own vocabulary, in each process that makes or reads its tokens
 _MODEL_FILES_MB = {"vllm": 300, "sim": 10}
 _LOGS_MB = 200
 _SHELL_WORDS = re.compile(r"[\s|&;()<>$`\\\"'*?\[{]")
@@ -114,11 +115,22 @@ def needed_memory_mb(fleet: Fleet, region: str) -> int:
     need = _RAY_MB + fleet.region(region).ray.object_store_bytes // MB
     redis = fleet.region(region).redis
     need += redis.memory_bytes // MB if redis.url is None else 0
-    need += fleet.serving.gateway.replicas * _GATEWAY_MB
-    for pool in fleet.pools(region):
+    pools = fleet.pools(region)
+    speaks_k3 = [fleet.model_of(pool).frontend.kind == "kimi_k3" for pool in pools]
+    frontends = {
+        pool.model: fleet.model_of(pool).frontend for pool, k3 in zip(pools, speaks_k3, strict=True) if k3
+    }
+    need += fleet.serving.gateway.replicas * (_GATEWAY_MB + sum(map(_kimi_k3_mb, frontends.values())))
+    for pool, k3 in zip(pools, speaks_k3, strict=True):
         cache_mb = fleet.profile(pool).kv_cache_bytes // MB if pool.engine == "vllm" else 0
-        need += pool.replicas * (_REPLICA_MB[pool.engine] + cache_mb)
+        vocabulary_mb = _KIMI_K3_MB * (k3 and pool.engine == "sim")
+        need += pool.replicas * (_REPLICA_MB[pool.engine] + cache_mb + vocabulary_mb)
     return need
+
+
+def _kimi_k3_mb(frontend: Frontend) -> int:
+    """Of a gateway, with all that it may remember of earlier prompts."""
+    return _KIMI_K3_MB + KimiK3Options.model_validate(frontend.options).cache_bytes // MB
 
 
 def available_memory_mb() -> int:

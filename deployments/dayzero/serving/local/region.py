@@ -6,9 +6,9 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dayzero.config import Fleet, Region
 from dayzero.serving.local import haproxy, keys, ledger, runs, store
@@ -58,6 +58,10 @@ class LocalRegion:
     fleet_name: str
     deploy: str = APPLICATION
     options: Options = NOTHING_GIVEN
+    vocabulary: str | None = None
+    """Kimi K3's, in words."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the files that the fleet file only names."""
 
     @property
     def name(self) -> str:
@@ -67,12 +71,18 @@ class LocalRegion:
     def settings(self) -> Region:
         return self.fleet.region(self.name)
 
+    @property
+    def as_wished(self) -> bool:
+        """It runs, and was started as it is to be; whether it serves is another question."""
+        found = self._found()
+        return found is not None and not self._changes(found)
+
     def running(self, progress: Progress) -> RunState | None:
         """Its state where it serves as wished; one that is being mended gets a moment."""
-        found = RunState.read(self.folder.state)
-        if found is None or found.phase != "running" or not found.alive:
+        found = self._found()
+        if found is None:
             return None
-        if changed := changes(found, self.fleet):
+        if changed := self._changes(found):
             progress.note(f"{self.name}: {changed}, so it has to be started anew")
             return None
         try:
@@ -115,6 +125,13 @@ class LocalRegion:
         state = starting.state.running()
         state.write(self.folder.state)
         return state
+
+    def _found(self) -> RunState | None:
+        found = RunState.read(self.folder.state)
+        return found if found is not None and found.phase == "running" and found.alive else None
+
+    def _changes(self, found: RunState) -> str:
+        return changes(found, self.fleet, self.options, self.contents)
 
     def _with_store_kept(self, found: RunState, progress: Progress) -> RunState:
         """A server is started again by its keeper; a keeper by the next `up`, while the region serves on."""
@@ -168,6 +185,9 @@ class LocalRegion:
             started_at_s=time.time(),
             engine_option=self.options.engine,
             port_option=self.options.port,
+            vocabulary_option=None if self.options.vocabulary is None else str(self.options.vocabulary),
+            vocabulary=self.vocabulary,
+            contents=dict(self.contents),
         )
         state.write(self.folder.state)
         if settings.redis.url is None:

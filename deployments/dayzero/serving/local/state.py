@@ -38,6 +38,11 @@ class RunState:
         None  # what `up` was told beside the fleet file (`local.options`)
     )
     port_option: int | None = None
+    vocabulary_option: str | None = None
+    vocabulary: str | None = None  # which Kimi K3 vocabulary it was started with, for people
+    contents: dict[str, str] | None = (
+        None  # digests of the files that the fleet file only names (`local.kimi_k3`)
+    )
 
     @property
     def base_url(self) -> str:
