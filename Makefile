@@ -3,6 +3,7 @@ ENGINE ?= vllm
 FLEET ?=
 PORT ?=
 REGION ?=
+VOCABULARY ?=
 ID ?=
 TESTS ?= tests
 PY := .venv/bin/python
@@ -11,12 +12,12 @@ PY := .venv/bin/python
 .PHONY: help up down status explain edge install test check bench lock clean
 
 help: ## this list
-	@echo "make up [ENGINE=vllm|sim] [REGION=us-east] [FLEET=file.yaml] [PORT=8000]"
+	@echo "make up [ENGINE=vllm|sim] [REGION=us-east] [FLEET=file.yaml] [PORT=8000] [VOCABULARY=tiktoken.model]"
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 up: ## install into .venv what is missing, start the regions, print their URLs, the key and a curl line
 	@scripts/bootstrap --engine $(ENGINE)
-	@.venv/bin/dayzero up $(FLEET) $(if $(filter file,$(origin ENGINE)),,--engine $(ENGINE)) $(if $(PORT),--port $(PORT)) $(if $(REGION),--region $(REGION))
+	@.venv/bin/dayzero up $(FLEET) $(if $(filter file,$(origin ENGINE)),,--engine $(ENGINE)) $(if $(PORT),--port $(PORT)) $(if $(REGION),--region $(REGION)) $(if $(VOCABULARY),--vocabulary '$(VOCABULARY)')
 
 down: ## stop the regions (REGION=name: that one) and everything they started
 	@if [ -x .venv/bin/dayzero ]; then .venv/bin/dayzero down $(if $(REGION),--region $(REGION)); else echo "nothing is installed here, so nothing runs"; fi
@@ -27,8 +28,8 @@ status: ## show each region's replicas, load, health and what each is doing (REG
 explain: ## why a request went where it went (ID=chatcmpl-…, as its answer says)
 	@if [ -x .venv/bin/dayzero ]; then .venv/bin/dayzero explain '$(ID)' || case $$? in 1|3) ;; *) exit 1;; esac; else echo "nothing is installed here: make up"; fi
 
-edge: ## a gateway alone before the regions that run, in the foreground (PORT=9000, FLEET=file.yaml)
-	@if [ -x .venv/bin/dayzero ]; then exec .venv/bin/dayzero gateway $(FLEET) $(if $(PORT),--port $(PORT)); else echo "nothing is installed here: make up"; fi
+edge: ## a gateway alone before the regions that run, in the foreground (PORT=9000, FLEET=file.yaml, VOCABULARY=tiktoken.model)
+	@if [ -x .venv/bin/dayzero ]; then exec .venv/bin/dayzero gateway $(FLEET) $(if $(PORT),--port $(PORT)) $(if $(VOCABULARY),--vocabulary '$(VOCABULARY)'); else echo "nothing is installed here: make up"; fi
 
 install: ## install the product (ENGINE=sim: without torch and vllm) and the development tools
 	@scripts/bootstrap --engine $(ENGINE) --dev

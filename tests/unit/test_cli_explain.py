@@ -78,6 +78,7 @@ DECISION = {
     "completion_tokens": 12,
     "first_token_s": 2.0,
     "total_s": 2.5,
+    "degraded": ["think_not_closed", "call_cut"],
 }
 
 
@@ -139,6 +140,7 @@ def test_explain_shows_candidates_parts_and_predictions_against_what_came(run, r
         "predicted 1.500, real 1.250",
         "cached tokens: predicted unknown, real 0 of 4,096",
         "Ended: ok (200), finish stop, 12 tokens, 2.500 s in all",
+        "Mended in the answer: think_not_closed, call_cut (docs/kimi-k3-output.md).",
     ):
         assert words in result.stdout, result.stdout
 

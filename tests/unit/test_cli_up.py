@@ -3,13 +3,15 @@
 import json
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dayzero.cli.names import split
 from dayzero.cli.up import curl, record, text
-from dayzero.config import load
+from dayzero.config import Fleet, load
+from dayzero.serving.local import kimi_k3
 from dayzero.serving.local.fleet import Started
 from dayzero.serving.local.options import ports_from
 from tests.unit.test_cli import ROOT, command, run, state_of
@@ -37,8 +39,8 @@ def test_what_up_prints_holds_all_that_a_client_needs_and_json_names_the_keys_fi
     key = run.client_key.read_text().strip()
     shown = text(started, fleet, run)
     for words in (
-        "us-east was already running: smollm2-135m-instruct on 2 replicas of sim.",
-        "eu-west is ready: smollm2-135m-instruct on 1 replica of sim.",
+        "us-east was already running: smollm2-135m-instruct on 2 replicas of sim, kimi-k3 on 1 replica of sim.",
+        "eu-west is ready: smollm2-135m-instruct on 1 replica of sim, kimi-k3 on 1 replica of sim.",
         "http://127.0.0.1:8000/v1",
         "http://127.0.0.1:8001/v1",
         "http://127.0.0.1:9",
@@ -46,12 +48,63 @@ def test_what_up_prints_holds_all_that_a_client_needs_and_json_names_the_keys_fi
         str(run.region("eu-west").logs),
     ):
         assert words in shown
-    assert shown.count(key) == shown.count("curl ") == 1
+    assert shown.count(key) == 1
+    assert [line.split('"model": ')[1].split(",")[0] for line in shown.splitlines() if "curl " in line] == [
+        '"smollm2-135m-instruct"',
+        '"kimi-k3"',
+    ]
+    assert "France" not in shown
     told = record(started, fleet, run)
     assert key not in json.dumps(told)
     assert [one["region"] for one in told["regions"]] == ["us-east", "eu-west"]
     assert told["regions"][1]["base_url"] == "http://127.0.0.1:8001/v1"
     assert Path(told["api_key_file"]).read_text().strip() == key
+
+
+def k3_lines(run, fleet, *states):
+    shown = text([Started(state, was_running=True) for state in states], fleet, run).splitlines()
+    return [line for line in shown if line.startswith(("curl ", "Kimi K3", "make up"))]
+
+
+def test_the_small_vocabulary_is_told_once_with_a_line_that_names_another(run):
+    fleet = load(ROOT / "deployments" / "local.yaml")
+    file = str(ROOT / "deployments" / "local.yaml")
+    both = [
+        replace(state_of(run.region(name), 8000), vocabulary=kimi_k3.SHIPPED, fleet_name=file, region=name)
+        for name in ("us-east", "eu-west")
+    ]
+    said = k3_lines(run, fleet, *both)[2:]
+    assert said == [
+        f"Kimi K3's vocabulary: {kimi_k3.SHIPPED}",
+        "make up VOCABULARY=/path/to/tiktoken.model",
+    ]
+    (_, one) = k3_lines(run, fleet, both[0])[2:]
+    assert one == "make up REGION=us-east VOCABULARY=/path/to/tiktoken.model"
+    elsewhere = [replace(state, fleet_name="/etc/a fleet.yaml") for state in both]
+    assert k3_lines(run, fleet, *elsewhere)[3] == (
+        "make up FLEET='/etc/a fleet.yaml' VOCABULARY=/path/to/tiktoken.model"
+    )
+    named = [replace(state, vocabulary="aaaa (/x)") for state in both]
+    assert k3_lines(run, fleet, *named)[2:] == ["Kimi K3's vocabulary: aaaa (/x)"]
+
+
+def test_a_fleet_of_one_model_is_tried_with_one_line(run):
+    data = load(ROOT / "deployments" / "local.yaml").model_dump()
+    for part, key in (("models", "name"), ("pools", "model")):
+        data["serving"][part] = tuple(one for one in data["serving"][part] if one[key] == "kimi-k3")
+    (line,) = k3_lines(run, Fleet.model_validate(data), state_of(run.region("us-east"), 8000))
+    assert '"kimi-k3"' in line
+
+
+@pytest.mark.parametrize("target", ["up", "edge"])
+def test_make_hands_on_the_vocabulary(target):
+    command = ["make", "-n", target, "VOCABULARY=a dir/tiktoken.model"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert " --vocabulary 'a dir/tiktoken.model'" in shown
+    assert (
+        "--vocabulary"
+        not in subprocess.run(command[:3], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    )
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,8 @@ def print_decision(console: Console, record: dict[str, Any]) -> None:
     if record["first_token_s"] is not None:
         ended.append(f"first token {record['first_token_s']:.3f} s after arrival")
     say(console, ", ".join(ended) + ".")
+    if mended := record.get("degraded"):
+        say(console, f"Mended in the answer: {', '.join(mended)} (docs/kimi-k3-output.md).")
 
 
 def _print_attempt(console: Console, attempt: dict[str, Any], prompt_tokens: int) -> None:

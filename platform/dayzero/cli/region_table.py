@@ -32,6 +32,8 @@ def print_region(state: RunState, status: dict[str, Any]) -> None:
         f"gateway: {counts}, up {age(gateway.get('uptime_s'))}. Ray: {state.dashboard_url}",
         _store((status.get("local") or {}).get("store") or {}),
     ]
+    if vocabulary := (status.get("local") or {}).get("vocabulary"):
+        lines.append(f"Kimi K3's vocabulary: {vocabulary}")
     lines += _cache(status.get("cache") or {})
     if feed := status.get("feed"):
         lines.append(_feed(feed))
@@ -42,7 +44,8 @@ def print_region(state: RunState, status: dict[str, Any]) -> None:
         made = table(*_HEADINGS, right=2)
         for row in model.get("replicas") or []:
             made.add_row(*_cells(row))
-        say(console, f"\n{model.get('model', '?')} on {state.engine}")
+        engines = dict.fromkeys(row["engine"] for row in model.get("replicas") or [] if row.get("engine"))
+        say(console, f"\n{model.get('model', '?')} on {', '.join(engines) or state.engine}")
         console.print(made)
         for row in model.get("replicas") or []:
             if why := row.get("no_affinity"):

@@ -128,6 +128,8 @@ def look_at(folder: RegionFolder) -> Look:
 def _local(state: RunState) -> dict[str, Any]:
     record: dict[str, Any] = {"base_url": state.base_url, "dashboard_url": state.dashboard_url}
     record["store"] = {"url": state.store_url}
+    if state.vocabulary is not None:
+        record["vocabulary"] = state.vocabulary
     if state.store is not None:
         short = ShortFolder(Path(state.short_folder))
         server = store.server(short)

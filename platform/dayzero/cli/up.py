@@ -4,7 +4,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -12,6 +12,7 @@ from dayzero.cli.failure import STOPPED
 from dayzero.cli.names import split
 from dayzero.cli.progress import ConsoleProgress
 from dayzero.config import EngineKind, Fleet, load
+from dayzero.serving.local import kimi_k3
 from dayzero.serving.local.errors import PreflightError
 from dayzero.serving.local.fleet import LocalFleet, Started
 from dayzero.serving.local.folders import FleetFolder, checkout_folder
@@ -24,6 +25,7 @@ def start(
     *,
     engine: EngineKind | None,
     port: int | None,
+    vocabulary: Path | None,
     regions: Sequence[str] | None,
     as_json: bool,
 ) -> int:
@@ -35,11 +37,12 @@ def start(
     names = split(regions)
     for name in names or ():
         fleet.region(name)
+    given = Options(engine, port, kimi_k3.named_vocabulary(vocabulary, fleet))
     folder = FleetFolder.default()
     progress = ConsoleProgress(sys.stderr if as_json else sys.stdout)
     try:
         started = LocalFleet(folder).up(
-            fleet, fleet_name=str(path), progress=progress, regions=names, given=Options(engine, port)
+            fleet, fleet_name=str(path), progress=progress, regions=names, given=given
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(STOPPED) from None
@@ -83,6 +86,7 @@ def _region_record(started: Started, fleet: Fleet) -> dict[str, object]:
         "engine": state.engine,
         "models": models_of(fleet, state.region),
         "replicas": replicas_of(fleet, state.region),
+        "vocabulary": state.vocabulary,
         "base_url": f"{state.base_url}/v1",
         "dashboard_url": state.dashboard_url,
         "ray_address": state.ray_address,
@@ -106,19 +110,48 @@ def text(started: Sequence[Started], fleet: Fleet, folder: FleetFolder) -> str:
         "",
         "Try it:",
         "",
-        curl(first, models_of(fleet, first.region)[0], folder),
-        "",
     ]
+    for model in _to_try(fleet, first.region):
+        lines += [curl(first, model, folder), ""]
+    if fleet.speaks_k3:
+        lines += _vocabulary_lines([one.state for one in started], fleet)
     return "\n".join(lines)
+
+
+def _to_try(fleet: Fleet, region: str) -> list[str]:
+    """The region's first model, and its first of Kimi K3's kind where that is another."""
+    pools = fleet.pools(region)
+    k3 = [pool.model for pool in pools if fleet.model_of(pool).frontend.kind == "kimi_k3"]
+    return list(dict.fromkeys([pools[0].model, *k3[:1]]))
+
+
+def _vocabulary_lines(states: Sequence[RunState], fleet: Fleet) -> list[str]:
+    """Each vocabulary once; beside the small one, how to name another."""
+    used = dict.fromkeys(state.vocabulary for state in states if state.vocabulary is not None)
+    lines = [f"Kimi K3's vocabulary: {words}" for words in used]
+    if kimi_k3.SHIPPED in used:
+        lines += ["To start with the model's own:", "", _again(states, fleet)]
+    return [*lines, ""] if lines else []
+
+
+def _again(states: Sequence[RunState], fleet: Fleet) -> str:
+    """The same start with another vocabulary; what it was told beside that stays with its regions."""
+    path, file = f"/path/to/{kimi_k3.FILE_NAME}", states[0].fleet_name
+    regions = [state.region for state in states]
+    some = shlex.quote(",".join(regions)) if len(regions) < len(fleet.infrastructure.regions) else ""
+    if (checkout := checkout_folder()) is None:
+        return f"dayzero up {shlex.quote(file)}{f' --region {some}' if some else ''} --vocabulary {path}"
+    other = Path(file).resolve() != (checkout / "deployments" / "local.yaml").resolve()
+    named = f"{f' FLEET={shlex.quote(file)}' if other else ''}{f' REGION={some}' if some else ''}"
+    return f"make up{named} VOCABULARY={path}"
 
 
 def _region_lines(started: Started, fleet: Fleet, folder: FleetFolder) -> list[str]:
     state = started.state
     head = "was already running" if started.was_running else "is ready"
-    models, count = ", ".join(models_of(fleet, state.region)), replicas_of(fleet, state.region)
     here = folder.region(state.region)
     return [
-        f"{state.region} {head}: {models} on {count} {'replica' if count == 1 else 'replicas'} of {state.engine}.",
+        f"{state.region} {head}: {', '.join(_served(state, fleet))}.",
         f"  API    {state.base_url}/v1",
         f"  Ray    {state.dashboard_url}",
         f"  logs   {short(here.logs)}, {short(here.path / 'ray')}/session_latest/logs",
@@ -126,9 +159,17 @@ def _region_lines(started: Started, fleet: Fleet, folder: FleetFolder) -> list[s
     ]
 
 
+def _served(state: RunState, fleet: Fleet) -> Iterator[str]:
+    """Each pool of a region; those whose model has weights run on the engine that the region was started with."""
+    for pool in fleet.pools(state.region):
+        engine = pool.engine if fleet.model_of(pool).weights.source == "none" else state.engine
+        replicas = f"{pool.replicas} {'replica' if pool.replicas == 1 else 'replicas'}"
+        yield f"{pool.model} on {replicas} of {engine}"
+
+
 def curl(state: RunState, model: str, folder: FleetFolder) -> str:
     """A request that works when pasted; the key comes from its file, so that it stays out of the shell's history."""
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+    question = [{"role": "user", "content": "Say hello in one short sentence."}]
     body = {
         "model": model,
         "messages": question,
