@@ -31,7 +31,7 @@ from dayzero.gateway.retry import RetryPolicy
 from dayzero.gateway.service import CanaryPolicy, Gateway, GatewayLimits, ServedModel
 from dayzero.serving.coalesce import coalesce
 from dayzero.serving.engines.sim import SimulatedEngine
-from dayzero.serving.engines.voice import voice_of
+from dayzero.serving.engines.voice import plain_voice
 from dayzero.tenancy import KeyRing, ServerSecret, StoredKey, new_key
 from dayzero.testing.local_dispatcher import LocalDispatcher
 from overhead.prompts import Prompts
@@ -62,7 +62,7 @@ async def in_process(folder: Path) -> AsyncIterator["Here"]:
     """A gateway and its engine in this process."""
     profile = load_profile(ENGINE_PROFILE)
     limits = replace(profile.limits, max_model_tokens=MAX_MODEL_TOKENS)
-    engine = SimulatedEngine(msgspec.structs.replace(profile, limits=limits), voice_of(folder))
+    engine = SimulatedEngine(msgspec.structs.replace(profile, limits=limits), plain_voice(folder))
     await engine.start()
     try:
         yield _here(folder, engine)
@@ -126,7 +126,7 @@ async def _step_by_step(steps: Steps, here: Here, body: bytes) -> None:
     with steps.timed("conversation and parameters"):
         talk, params = conversation(asked), parameters(asked)
     with steps.timed("render: template, marks, tokens"):
-        prompt = model.frontend.render(talk)
+        prompt = model.frontend.render(talk, scope="")
     with steps.timed("request: salt, sampling, encode"):
         request = EngineRequest(
             request_id=f"req_{time.perf_counter_ns()}",

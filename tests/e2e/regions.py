@@ -30,6 +30,7 @@ from tests.ports import free_ports
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [str(ROOT / name) for name in ("platform", "router", "deployments")]
 MODEL, ALIAS, POOL = "smollm2-135m-instruct", "smollm2", "us-east-smollm2"
+K3, K3_ALIAS = "kimi-k3", "kimi-k3[1m]"
 SECOND_TENANT = "second"
 _UP_TIMEOUT_S = 600.0
 
@@ -90,10 +91,10 @@ class Region:
         assert isinstance(answer, dict), "the gateway gives no status"
         return answer
 
-    def replicas(self) -> dict[str, dict[str, Any]]:
-        """The model's replicas by name."""
-        (model,) = self.status()["models"]
-        return {row["replica"]: row for row in model["replicas"]}
+    def replicas(self, model: str = MODEL) -> dict[str, dict[str, Any]]:
+        """A model's replicas by name."""
+        (found,) = [one for one in self.status()["models"] if one["model"] == model]
+        return {row["replica"]: row for row in found["replicas"]}
 
     def decision(self, request_id: str) -> dict[str, Any]:
         """Why a request of this region went where it went."""
@@ -111,7 +112,7 @@ class Region:
 
         def exact() -> bool:
             replicas = self.status()["feed"]["replicas"].values()
-            return len(replicas) == len(self.replicas()) and all(one["exact"] for one in replicas)
+            return len(replicas) == len(_rows(self.status())) and all(one["exact"] for one in replicas)
 
         wait_until(exact, timeout_s, self.status)
         return time.monotonic() - began_s
@@ -135,7 +136,7 @@ class Region:
         def idle() -> bool:
             since_s = time.monotonic() - began_s
             status = self.status()
-            rows = status["models"][0]["replicas"]
+            rows = _rows(status)
             busy = [row[name] for row in rows for name in ("in_flight", "running", "waiting")]
             new = all(row["report_age_s"] + 0.05 < since_s for row in rows)
             return new and status["gateway"]["in_flight"] == 0 and not any(busy)
@@ -200,6 +201,11 @@ class Region:
         children = self.replica_process(name).children(recursive=True)
         (core,) = [child for child in children if "EngineCore" in " ".join(child.cmdline())]
         return core
+
+
+def _rows(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every replica of every model."""
+    return [row for model in status["models"] for row in model["replicas"]]
 
 
 def command(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.e2e.regions import MODEL, ask, frames, wait_until
+from tests.e2e.regions import K3, MODEL, ask, frames, wait_until
 from tests.engine.vllm_support import needs_vllm
 
 pytestmark = [*needs_vllm, pytest.mark.ray, pytest.mark.slow]
@@ -222,5 +222,5 @@ def test_afterwards_the_region_is_as_before(real):
     real.wait_until_idle(30)
     status = real.status()
     assert status["ready"] is True
-    assert [model["model"] for model in status["models"]] == [MODEL]
+    assert [model["model"] for model in status["models"]] == [MODEL, K3]
     assert real.command("status").returncode == 0

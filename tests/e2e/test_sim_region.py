@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from tests.e2e.regions import ALIAS, MODEL, POOL, ask, frames, wait_until
+from tests.e2e.regions import ALIAS, K3, K3_ALIAS, MODEL, POOL, ask, frames, wait_until
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -56,9 +56,9 @@ def test_up_ends_with_a_region_that_is_ready_and_status_says_so(simulated, figur
     }
     assert status["ready"] is True
     assert set(status["gateway"]) == {"in_flight", "requests_total", "uptime_s"}
-    (model,) = status["models"]
-    assert model["model"] == MODEL
-    assert len(model["replicas"]) == 2
+    model, k3 = status["models"]
+    assert (model["model"], k3["model"]) == (MODEL, K3)
+    assert (len(model["replicas"]), len(k3["replicas"])) == (2, 1)
     assert len({row["incarnation"] for row in model["replicas"]}) == 2
     for row in model["replicas"]:
         assert (row["health"], row["doing"], row["engine"]) == ("ok", "idle", "sim")
@@ -112,8 +112,9 @@ def test_a_request_is_explained_by_the_id_that_its_client_saw(simulated):
 
 def test_models_are_listed_and_found_by_name_and_alias(simulated):
     client = simulated.client()
-    assert [model.id for model in client.models.list()] == [MODEL]
+    assert [model.id for model in client.models.list()] == [MODEL, K3]
     assert client.models.retrieve(ALIAS).id == MODEL
+    assert client.models.retrieve(K3_ALIAS).id == K3
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-5")
 
@@ -285,7 +286,7 @@ def test_metrics_hold_what_happened(simulated):
     assert counted(tokens, model=MODEL) == before["tokens"] + 7
     assert counted("dayzero_gateway_first_token_seconds_count", model=MODEL) == before["first"] + 1
     assert counted("dayzero_gateway_rejected_bodies_total", cause="too_large") == before["large"] + 1
-    assert counted("dayzero_gateway_replicas", state="healthy") == 2
+    assert counted("dayzero_gateway_replicas", state="healthy") == 3
     assert counted("dayzero_gateway_in_flight_requests") == 0
 
 

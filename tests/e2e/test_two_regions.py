@@ -11,7 +11,7 @@ import uuid
 import httpx
 import pytest
 
-from tests.e2e.regions import wait_until
+from tests.e2e.regions import K3, wait_until
 from tests.e2e.talks import BLOCK_TOKENS, Talk, replica_of, settle
 from tests.engine.vllm_support import needs_vllm
 
@@ -174,7 +174,7 @@ def test_a_gateway_that_starts_again_knows_every_cache_within_a_second_of_follow
     talk = Talk(east)
     talk.say()
     settle(east)
-    held = {name: row["cached_blocks"] for name, row in east.replicas().items()}
+    held = {name: row["cached_blocks"] for name, row in (east.replicas() | east.replicas(K3)).items()}
     old = east.gateway_process()
     old.kill()
     old.wait(10)

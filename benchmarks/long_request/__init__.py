@@ -1,0 +1,1 @@
+"""Parts of `long_request.py`."""
