@@ -12,7 +12,7 @@ import pytest
 from dayzero.router.changes import Cleared, Stored
 from dayzero.router.feed import DecisionStore, Store
 from dayzero.router.feed.keys import Keys
-from tests.integration.feed_world import PAUSE_S, REGION, World, until
+from tests.integration.feed_world import REGION, until, watched_world
 from tests.integration.valkeys import delayed, valkey
 from tests.unit.feed_model import hashed
 
@@ -25,16 +25,8 @@ def server():
 
 @pytest.fixture
 async def world(server):
-    world = World()
-    pulse = asyncio.create_task(world.pulse())
-    yield world
-    for one in world.replicas + world.gateways:
-        if one.task.done() and not one.task.cancelled():
-            one.task.result()
-    await world.end()
-    pulse.cancel()
-    assert world.longest_pause_s < PAUSE_S
-    assert all(one.longest_put_s < 0.05 for one in world.replicas)
+    async with watched_world() as world:
+        yield world
 
 
 @pytest.fixture
@@ -108,11 +100,15 @@ async def test_changes_made_while_the_store_is_dead_are_told_when_it_is_back(set
 
 
 async def test_a_flushed_store_is_noticed_and_gateways_that_start_after_it_are_exact(settled, server):
-    server.flush()
-    await until(lambda: Keys(REGION).roll_call in server.ask("KEYS *").decode(), 2)
+    await asyncio.to_thread(server.flush)
+
+    async def called():
+        return Keys(REGION).roll_call in (await asyncio.to_thread(server.ask, "KEYS *")).decode()
+
+    await until(called, 2)
     settled.gateway(server.url)
     await settled.settle(within_s=1.5)
-    server.flush()
+    await asyncio.to_thread(server.flush)
     await settled.stir(for_s=0.5)
     await settled.settle(within_s=2)
 
@@ -127,10 +123,10 @@ async def test_a_frozen_store_delays_nothing_and_is_caught_up_with(settled, serv
 
 
 async def test_a_primary_that_became_read_only_is_written_to_again_when_it_may_be(settled, server):
-    server.ask("REPLICAOF 127.0.0.1 1")
+    await asyncio.to_thread(server.ask, "REPLICAOF 127.0.0.1 1")
     await until(lambda: not any(one.publisher.status().connected for one in settled.replicas), 2)
     await settled.stir(for_s=0.5)
-    server.ask("REPLICAOF NO ONE")
+    await asyncio.to_thread(server.ask, "REPLICAOF NO ONE")
     await settled.settle(within_s=5)
 
 
@@ -190,7 +186,7 @@ async def test_a_gateway_whose_unread_messages_were_trimmed_asks_and_is_exact_ag
         await settled.settle(within_s=3)
         for _ in range(10):
             await settled.stir(for_s=0.1)
-            server.ask(f"XTRIM {Keys(REGION).feed} MAXLEN 0")
+            await asyncio.to_thread(server.ask, f"XTRIM {Keys(REGION).feed} MAXLEN 0")
         await settled.settle(within_s=5)
         assert behind.follower.status().gaps >= 1
         settled.gateways.remove(behind)
@@ -221,8 +217,8 @@ async def test_a_wrong_password_fails_nothing_but_the_feed(world):
 async def test_what_is_not_a_message_is_counted_and_skipped(settled, server):
     feed = Keys(REGION).feed
     for words in ("m garbage", "n other", "m \x01\x91\x91"):
-        assert server.ask(f"XADD {feed} * {words}").startswith(b"$")
-    server.ask(f"SET {Keys(REGION).snapshot('a')} garbage")
+        assert (await asyncio.to_thread(server.ask, f"XADD {feed} * {words}")).startswith(b"$")
+    await asyncio.to_thread(server.ask, f"SET {Keys(REGION).snapshot('a')} garbage")
     (gateway,) = settled.gateways
     await until(lambda: gateway.follower.status().skipped == 3, 2)
     await settled.stir(for_s=0.3)
@@ -251,7 +247,7 @@ async def test_a_model_that_a_gateway_does_not_serve_is_neither_kept_nor_asked_f
 
 
 async def test_nothing_but_hashes_and_names_is_in_the_store(settled, server):
-    keys = server.ask("KEYS *").decode().split("\r\n")[2::2]
+    keys = (await asyncio.to_thread(server.ask, "KEYS *")).decode().split("\r\n")[2::2]
     named = Keys(REGION)
     expected = {named.feed, named.roll_call, named.wanted, named.snapshot("a"), named.snapshot("b")}
     assert set(filter(None, keys)) <= expected

@@ -248,6 +248,15 @@ def test_a_region_that_fails_takes_with_it_what_the_same_start_began_and_nothing
     assert get(f"{state.base_url}/readyz").ok
 
 
+def test_an_application_with_a_fault_is_explained_and_nothing_is_left(run, region, fleet_file):
+    with pytest.raises(StartError) as caught:
+        up(run, load(fleet_file), "test", deploy="trivial_app:deploy_broken")
+    assert "could not be deployed" in caught.value.message
+    assert "the application has a fault of its own" in caught.value.log
+    assert ledger.find(run.mark) == []
+    assert RunState.read(region.state) is None
+
+
 def test_a_port_that_a_stranger_takes_while_ray_starts_costs_another_block_and_no_failure(
     run, region, fleet_file
 ):

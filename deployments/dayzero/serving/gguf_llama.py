@@ -16,6 +16,7 @@ import numpy.typing as npt
 from gguf import GGUFReader, dequantize
 
 from dayzero.serving.errors import WeightsError
+from dayzero.serving.tokenizer_json import byte_level, byte_level_bpe
 
 Progress = Callable[[float, str], None]
 """Called with the share done, 0 to 1, and what is being done."""
@@ -116,37 +117,22 @@ def _tokenizer(metadata: Metadata) -> dict[str, Any]:
     """`tokenizer.json`. Pre-tokenizer "smollm" is: every digit alone, then GPT-2's byte-level pattern."""
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
     types: list[int] = metadata["tokenizer.ggml.token_type"]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    gpt2 = byte_level(use_regex=True)
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
+    return byte_level_bpe(
+        tokens,
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, gpt2],
+        },
+        decoder=gpt2,
+        merges=[merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]],
+        added_tokens=[
             {"id": i, "content": token} | special
             for i, (token, kind) in enumerate(zip(tokens, types, strict=True))
             if kind == _CONTROL_TOKEN
         ],
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [{"type": "Digits", "individual_digits": True}, byte_level],
-        },
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {token: i for i, token in enumerate(tokens)},
-            "merges": [merge.split(" ") for merge in metadata["tokenizer.ggml.merges"]],
-        },
-    }
+    )
 
 
 def _tokenizer_config(metadata: Metadata) -> dict[str, Any]:

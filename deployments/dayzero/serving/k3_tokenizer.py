@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from dayzero.frontend.byte_level import CHARACTERS
 from dayzero.frontend.kimi_k3.vocabulary import Vocabulary
+from dayzero.serving.tokenizer_json import byte_level, byte_level_bpe
 
 TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer_config.json")
 
@@ -31,7 +32,8 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary) -> Path:
         "model_max_length": _MODEL_MAX_TOKENS,
         "clean_up_tokenization_spaces": False,
     }
-    _write(folder / "tokenizer.json", _tokenizer(names))
+    plain = byte_level(use_regex=False)
+    _write(folder / "tokenizer.json", byte_level_bpe(names, pre_tokenizer=plain, decoder=plain))
     _write(folder / "tokenizer_config.json", config)
     return folder
 
@@ -57,32 +59,6 @@ def _spellings(vocabulary: Vocabulary) -> list[str]:
         texts[rank] = token
     texts += [_NO_UTF8 + name.encode() for _, name in sorted(vocabulary.specials.names().items())]
     return ["".join(CHARACTERS[byte] for byte in text) for text in texts]
-
-
-def _tokenizer(spellings: list[str]) -> dict[str, Any]:
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {spelling: i for i, spelling in enumerate(spellings)},
-            "merges": [],
-        },
-    }
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 
 - The match whose end comes first wins; of those that end together, the longest. The text ends before it.
 - Held back is exactly the longest suffix that may still become a stop string, nothing more.
-- Split in any way, the outcome is that of the whole text.
+- Split in any way, the outcome is that of the whole text. What was flushed is shown, and the rest of a stop string that
+  begins in it is not: no text that is shown ever holds a whole one.
 - Linear in the text, whatever the strings; text without a first character of one is passed at C speed.
 """
 
@@ -97,13 +98,13 @@ class StopMatcher:
             stop = strings.ends[state]
             if stop is not None:
                 self.matched, self.rest, self._held = stop, seen[at:], ""
-                return seen[: at - len(stop)]
+                return seen[: max(0, at - len(stop))]
         self._state = state
-        certain = len(seen) - strings.depth[state]
+        certain = max(0, len(seen) - strings.depth[state])
         self._held = seen[certain:]
         return seen[:certain]
 
     def flush(self) -> str:
-        """What was held: the text ends here, or nothing later may join it. Matching begins anew."""
-        held, self._held, self._state = self._held, "", 0
+        """What was held: it may wait no longer. A stop string that it begins is still met if later text completes it."""
+        held, self._held = self._held, ""
         return held

@@ -74,6 +74,16 @@ def test_what_follows_a_match_is_kept_apart_and_later_text_is_not_shown():
     assert (matcher.rest, matcher.push("more"), matcher.flush()) == ("c", "", "")
 
 
+@given(text=TEXTS, stops=STOPS, cuts=CUTS)
+def test_flushed_at_any_places_it_stops_where_the_whole_text_does_and_shows_no_stop_string(text, stops, cuts):
+    matcher = StopMatcher(StopStrings(stops))
+    shown = "".join(matcher.push(part) + matcher.flush() for part in split(text, cuts))
+    expected, matched = naive(text, stops)
+    assert matcher.matched == matched
+    assert shown.startswith(expected)
+    assert not any(stop in shown for stop in stops)
+
+
 def test_an_empty_stop_string_is_refused():
     with pytest.raises(ValueError, match="empty"):
         StopStrings(["a", ""])

@@ -81,6 +81,7 @@ def test_any_ids_are_decoded_alike_in_any_split(stream, cuts, how):
     whole = hear(TOY, [ids], **how)
     assert hear(TOY, [[token] for token in ids], **how).seen == whole.seen
     assert hear(TOY, split(ids, cuts), **how).seen == whole.seen
+    assert not any(stop in whole.answer.content for stop in how["stop"])
 
 
 @settings(max_examples=400)

@@ -1,7 +1,6 @@
 """When a conversation asks for a grammar, and which schemas one may hold."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -323,7 +322,7 @@ def test_realistic_schemas_are_within_the_bounds():
 
 
 @pytest.mark.parametrize("piece", ["[", "(", "{", "[]", "[^", "\\", "{1", "[("])
-def test_reading_a_pattern_takes_time_in_proportion_to_it(piece):
-    began = time.process_time()
-    pattern_cost(piece * 20_000)
-    assert time.process_time() - began < 1
+def test_a_pattern_of_megabytes_is_read_in_one_pass(piece):
+    """Anything that looked back over it would still be running when the test's time is up."""
+    assert pattern_cost(piece * 1_000_000) >= 0
+    assert schema_fault({"pattern": piece * 1_000_000}) is not None

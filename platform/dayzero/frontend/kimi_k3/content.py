@@ -1,7 +1,7 @@
 """The visible text of one answer: what stop strings let through of the response, and reasoning.
 
 - Stop strings apply to content only. The ids behind the one that completes a match are dropped, in whatever split.
-- A channel that ends shows what was held for a stop string: nothing later may join it.
+- A channel that ends shows what was held for a stop string; content that comes later may still complete it.
 - The whole content is kept only where it is to be checked (`keep`).
 """
 

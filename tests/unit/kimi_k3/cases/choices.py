@@ -131,10 +131,10 @@ CHOICES = [
         stop=("Paris", "{", "response"),
     ),
     Case(
-        "a stop string over a marker is none",
+        "a stop string over a marker is met, and what was shown of it stays",
         ("a st", C("response"), "op b", THE_END),
-        content="a stop b",
-        degraded=("text_outside", "response_not_closed"),
+        content="a st",
+        degraded=("text_outside",),
         start=RESPONSE,
         stop=("stop",),
     ),
